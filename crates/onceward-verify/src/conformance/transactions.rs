@@ -12,6 +12,7 @@ mod expired;
 mod failing_commits;
 mod fixture;
 mod joined;
+mod leases;
 mod queue;
 mod races;
 
@@ -131,8 +132,7 @@ fn checks<B: Harness>() -> Vec<Check<TransactionFixture<B>>> {
             it_completes_a_claim_that_is_there
             it_commits_nothing_over_a_claim_that_moved
             it_races_with_a_takeover
-            waiting_for_a_connection_is_busy
-            a_run_commits_its_own_receipt;
+            waiting_for_a_connection_is_busy;
         bounds:
             ids_of_every_kind
             records_of_every_size;
@@ -149,6 +149,12 @@ fn checks<B: Harness>() -> Vec<Check<TransactionFixture<B>>> {
             what_waits_is_begun
             a_deadlock_is_repeated
             run_and_transact_are_one;
+        leases:
+            a_run_commits_its_receipt_with_its_write
+            a_former_owner_commits_nothing
+            a_commit_races_with_a_takeover
+            a_commit_without_an_answer_is_looked_up
+            a_commit_that_did_not_happen_is_repeated;
         queue:
             enqueued_and_rolled_back_is_not_there
             enqueued_and_committed_is_there

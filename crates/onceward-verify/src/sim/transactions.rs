@@ -195,6 +195,7 @@ fn next_version(state: &mut StoreState, now_us: u64) -> Version {
 
 impl Join for SimTx {
     fn swap<'a>(&'a mut self, batch: &'a [Swap]) -> StoreFuture<'a, Vec<Swapped>> {
+        assert!(batch.is_sorted_by(|a, b| a.id < b.id), "a batch must be sorted and name no id twice");
         Box::pin(async move {
             let mut answers = Vec::with_capacity(batch.len());
             for swap in batch {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use onceward::{Applied, Fault, Lease, Outcome, Seen, State, Stopped, Transactions};
+use onceward::{Applied, Fault, Seen, State, Transactions};
 
 use super::super::trial::{Answered, Checked, DEADLINE, Wrong, ensure, held, record, same};
-use super::fixture::{SHORT, SLACK, TransactionFixture, ask, claim_of, completion, done, id, ran, said};
+use super::fixture::{SHORT, SLACK, TransactionFixture, claim_of, completion, done, id, said};
 use super::{Harness, Tx};
 
 /// More transactions at the same time than any pool that is checked should allow.
@@ -124,35 +124,6 @@ pub(super) async fn waiting_for_a_connection_is_busy<B: Harness>(fixture: Transa
     let tx = begin(&fixture).await?;
     fixture.rollback(tx).await;
     Ok(())
-}
-
-/// Through the engine: a run that ends in a transaction of its own.
-pub(super) async fn a_run_commits_its_own_receipt<B: Harness>(fixture: TransactionFixture<B>) -> Checked {
-    let engine = fixture.engine()?;
-    let run = async |lease: Lease| {
-        let stopped = lease
-            .transact(fixture.transactions(), async |mut tx: Tx<B>| {
-                fixture.harness.write(&mut tx, "a").await?;
-                Err(Stopped::before_effect("not yet"))
-            })
-            .await;
-        if stopped.is_ok() {
-            return Err(Stopped::unknown("work that was stopped was committed"));
-        }
-        let committed = lease
-            .transact(fixture.transactions(), async |mut tx: Tx<B>| {
-                fixture.harness.write(&mut tx, "a").await?;
-                Ok(Outcome::succeeded("committed"))
-            })
-            .await?;
-        Ok(committed.outcome)
-    };
-    let first = ran(engine.run(ask("a"), run).await)?;
-    ensure!(&first.outcome.body()[..] == b"committed", "the run was answered with {first:?}");
-    fixture.count_is("a", 1).await?;
-    let again = fixture.transact(&fixture.engine()?, ask("a")).await?;
-    ensure!(again.replayed && again.outcome == first.outcome, "a retry got {again:?}, first was {first:?}");
-    fixture.count_is("a", 1).await
 }
 
 async fn begin<B: Harness>(fixture: &TransactionFixture<B>) -> Checked<Tx<B>> {

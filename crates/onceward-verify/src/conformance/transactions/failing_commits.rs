@@ -11,7 +11,7 @@ use super::{Harness, Tx};
 
 /// What goes wrong, the first few times.
 #[derive(Clone, Copy, Debug)]
-enum InjectedFault {
+pub(super) enum InjectedFault {
     /// The database undoes it as it begins.
     UndoneAtBegin,
     /// The database undoes it as it commits.
@@ -23,14 +23,18 @@ enum InjectedFault {
 }
 
 /// The driver's transactions with an injected fault.
-struct FaultyTransactions<'a, T> {
+pub(super) struct FaultyTransactions<'a, T> {
     inner: &'a T,
     fault: InjectedFault,
     /// How many times the fault still occurs.
     left: AtomicUsize,
 }
 
-impl<T: Transactions> FaultyTransactions<'_, T> {
+impl<'a, T: Transactions> FaultyTransactions<'a, T> {
+    pub(super) fn new(inner: &'a T, fault: InjectedFault, times: usize) -> Self {
+        Self { inner, fault, left: AtomicUsize::new(times) }
+    }
+
     fn strikes(&self) -> bool {
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
@@ -108,7 +112,7 @@ async fn is_there_once<B: Harness>(
     times: usize,
     runs: u64,
 ) -> Checked {
-    let faulty = FaultyTransactions { inner: fixture.transactions(), fault, left: AtomicUsize::new(times) };
+    let faulty = FaultyTransactions::new(fixture.transactions(), fault, times);
     let worked = AtomicU64::new(0);
     let work = async |_: Lease, mut tx: Tx<B>| {
         worked.fetch_add(1, Ordering::SeqCst);

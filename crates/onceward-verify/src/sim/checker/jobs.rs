@@ -135,7 +135,9 @@ pub(super) fn check(facts: &Facts, violations: &mut Vec<Violation>) {
             };
             // (One without a claim is another rule's.)
             let Some(held) = claimed else { continue };
-            if held.job.as_ref().map(|job| &job.input) != begin.input.as_ref() {
+            // An empty one is none to the work.
+            let input = held.job.as_ref().map(|job| &job.input).filter(|input| !input.is_empty());
+            if input != begin.input.as_ref() {
                 let detail = format!("{}: call {} was given another one", name(&call.id), call.call.0);
                 violations.push(Violation { rule: INPUT, event: begin.at.event, detail });
             }
