@@ -51,8 +51,8 @@ pub struct Args {
     /// `$ONCEWARD_INTENT`, or with {url} and {intent} in it. It is run against a flaky server.
     #[arg(long, value_name = "CMD", conflicts_with_all = ["urls", "discover", "merge"])]
     client_cmd: Option<String>,
-    /// Check the operations of an `OpenAPI` 3 description (YAML or JSON) that change something and declare a key, and list
-    /// those that do not.
+    /// Check the operations of an `OpenAPI` 3 description (YAML or JSON) that change something and declare a key (in a header
+    /// field, in the query or in the body), and list those that do not.
     #[arg(long, value_name = "FILE", conflicts_with = "merge")]
     discover: Option<PathBuf>,
     /// Put reports (JSON) into one Markdown table, and check nothing. Reports of one NAME are seeds of one column.
@@ -160,17 +160,17 @@ pub struct Args {
     /// Where in the event its id is.
     #[arg(long, value_name = "POINTER", default_value = "/id", help_heading = "Single scenarios")]
     webhook_id_pointer: String,
-    /// What kind of event it is, for X-GitHub-Event.
-    #[arg(long, value_name = "NAME", default_value = "push", help_heading = "Single scenarios")]
-    webhook_event: String,
+    /// What kind of event it is, for X-GitHub-Event (`push` if not given) and X-Shopify-Topic (`orders/create`).
+    #[arg(long, value_name = "NAME", help_heading = "Single scenarios")]
+    webhook_event: Option<String>,
     /// A header field that makes the endpoint fail before its effect; may be given several times, for several ways to
     /// fail.
     #[arg(long = "fail-header", value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     fail_headers: Vec<(String, String)>,
     /// A header field that makes the endpoint fail after its effect. `{status}` in the value stands for 408, 500, 502,
-    /// 503 and 504 in turn.
-    #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
-    fail_after_effect_header: Option<(String, String)>,
+    /// 503 and 504 in turn. May be given several times, for several ways to fail.
+    #[arg(long = "fail-after-effect-header", value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
+    fail_after_effect_headers: Vec<(String, String)>,
     /// A header field that makes the request take longer than the lease.
     #[arg(long, value_name = "K: V", value_parser = field, help_heading = "Single scenarios")]
     slow_header: Option<(String, String)>,
@@ -252,6 +252,8 @@ enum WebhookScheme {
     Github,
     /// Standard Webhooks
     Standard,
+    /// X-Shopify-Hmac-Sha256
+    Shopify,
 }
 
 impl Args {
@@ -296,7 +298,7 @@ impl Args {
         }
         let named = |check: Check| (check.concealed_url(), check);
         let checks = self.urls.iter().map(|url| self.check(url).map(named));
-        self.check_many(checks.collect::<Result<_, String>>()?).await
+        self.check_many(checks.collect::<Result<_, String>>()?, None).await
     }
 
     fn check(&self, url: &str) -> Result<Check, String> {
@@ -336,7 +338,7 @@ impl Args {
         check.also_urls.clone_from(&self.also_urls);
         check.start_command.clone_from(&self.start_cmd);
         check.fail_headers.clone_from(&self.fail_headers);
-        check.fail_after_effect_header.clone_from(&self.fail_after_effect_header);
+        check.fail_after_effect_headers.clone_from(&self.fail_after_effect_headers);
         check.slow_header.clone_from(&self.slow_header);
         check.lease = self.lease;
         check.retention = self.retention;
@@ -362,10 +364,13 @@ impl Args {
             WebhookScheme::Stripe => Scheme::Stripe,
             WebhookScheme::Github => Scheme::GitHub,
             WebhookScheme::Standard => Scheme::Standard,
+            WebhookScheme::Shopify => Scheme::Shopify,
         };
         let mut webhook = Webhook::new(url, scheme, secret);
         webhook.id_pointer.clone_from(&self.webhook_id_pointer);
-        webhook.event_name.clone_from(&self.webhook_event);
+        if let Some(name) = &self.webhook_event {
+            webhook.event_name.clone_from(name);
+        }
         if let Some(body) = &self.webhook_body {
             webhook.body = bytes(body)?;
         }

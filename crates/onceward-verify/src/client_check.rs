@@ -76,6 +76,15 @@ impl ClientCheck {
     ///
     /// Dropping the future kills what was started.
     pub async fn run(&self) -> Result<Report> {
+        self.run_all().await.map_err(|error| {
+            let mut text = error.to_string();
+            // It may quote what the command wrote.
+            crate::endpoint::conceal_command_in(&mut text, &self.command);
+            Error::new(error.kind(), text)
+        })
+    }
+
+    async fn run_all(&self) -> Result<Report> {
         let (start, started) = (Instant::now(), SystemTime::now());
         let chosen = scenarios::named(&self.scenarios)?;
         let server = FlakyServer::new().map_err(|error| Error::invalid(error.to_string()))?;
@@ -87,7 +96,7 @@ impl ClientCheck {
             findings.push(finding);
             causes.push(its);
         }
-        crate::endpoint::attribute(&mut findings, &causes, true);
+        crate::endpoint::attribute(&mut findings, &causes);
         let mut report = Report {
             url: self.command.clone(),
             method: "client".to_owned(),

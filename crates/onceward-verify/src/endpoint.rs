@@ -32,6 +32,7 @@ mod pattern;
 mod place;
 pub mod report;
 mod run;
+mod said;
 mod scenario;
 mod scenario_context;
 mod secrets;
@@ -48,8 +49,12 @@ mod wire;
 
 pub(crate) use command_line::quote;
 pub(crate) use fault::{Cause, attribute};
+#[cfg(feature = "zoo")]
+pub(crate) use http_date::unix_s as http_date_unix_s;
+pub(crate) use http_date::written as http_date_written;
+pub(crate) use said::Said;
 pub(crate) use scenario::Stop;
-pub(crate) use secrets::conceal_command;
+pub(crate) use secrets::{conceal_command, conceal_command_in};
 
 pub use check::{Check, Effects, KeyForm};
 pub use error::{Error, ErrorKind, Result};

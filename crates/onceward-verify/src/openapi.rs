@@ -2,6 +2,7 @@
 //! example requests for them, made of the examples and schemas that it has.
 
 mod example;
+mod key_member;
 
 use std::fmt::Write;
 
@@ -19,8 +20,12 @@ pub struct Operation {
     pub path: String,
     /// The path with examples in the place of its parameters, and with the parameters of the query that are required.
     pub target: String,
-    /// The header field that carries the key, if it declares one.
+    /// The header field that carries the key, if it declares one there.
     pub key_header: Option<String>,
+    /// The parameter of the query that carries it, if it declares one there and none in a header field.
+    pub key_parameter: Option<String>,
+    /// Where in the JSON of the body it is, if it declares one there and nowhere else: a JSON pointer.
+    pub key_pointer: Option<String>,
     /// Other header fields that are required, with examples.
     pub headers: Vec<(String, String)>,
     /// An example of its body, if it has one.
@@ -32,13 +37,18 @@ impl Operation {
     pub fn name(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
+
+    /// Whether it declares a key anywhere.
+    pub fn has_key(&self) -> bool {
+        self.key_header.is_some() || self.key_parameter.is_some() || self.key_pointer.is_some()
+    }
 }
 
 const METHODS: [&str; 4] = ["post", "put", "patch", "delete"];
 
-/// The operations of a description that change something. A key is in the header field of this name, or in one whose name
-/// has `idempoten` in it.
-pub fn operations(description: &Value, key_header: &str) -> Result<Vec<Operation>> {
+/// The operations of a description that change something. A key is a header field, a parameter of the query or a member of
+/// the body with one of these names, or with `idempoten` in its name.
+pub fn operations(description: &Value, key_names: &[&str]) -> Result<Vec<Operation>> {
     let version = description["openapi"].as_str().unwrap_or_default();
     if !version.starts_with("3.") {
         return Err(Error::invalid("this is no OpenAPI 3 description: `openapi: 3.…` is missing"));
@@ -49,7 +59,7 @@ pub fn operations(description: &Value, key_header: &str) -> Result<Vec<Operation
         let item = example::resolve(description, item);
         for method in METHODS {
             if let Some(operation) = item.get(method) {
-                found.push(read(description, [path, method], item, operation, key_header));
+                found.push(read(description, [path, method], item, operation, key_names));
             }
         }
     }
@@ -66,11 +76,12 @@ fn read(
     [path, method]: [&str; 2],
     item: &Value,
     operation: &Value,
-    key_header: &str,
+    key_names: &[&str],
 ) -> Operation {
     let own = operation["parameters"].as_array().into_iter().flatten();
     let shared = item["parameters"].as_array().into_iter().flatten();
-    let (mut target, mut query, mut headers, mut key) = (path.to_owned(), Vec::new(), Vec::new(), None);
+    let (mut target, mut query, mut headers) = (path.to_owned(), Vec::new(), Vec::new());
+    let (mut key_header, mut key_parameter, mut without_header) = (None, None, Vec::new());
     let mut seen = Vec::new();
     // Those of the operation come first: they replace those of the path.
     for parameter in own.chain(shared).map(|parameter| example::resolve(description, parameter)) {
@@ -85,11 +96,20 @@ fn read(
         let is_required = parameter["required"] == true;
         match place {
             "path" => target = target.replace(&format!("{{{name}}}"), &encoded(&example())),
+            "query" if is_key(name, key_names) => {
+                key_parameter = Some(name.to_owned());
+                without_header
+                    .extend(is_required.then(|| format!("{}={}", encoded(name), encoded(&example()))));
+            }
             "query" if is_required => query.push(format!("{}={}", encoded(name), encoded(&example()))),
-            "header" if is_key(name, key_header) => key = Some(name.to_owned()),
+            "header" if is_key(name, key_names) => key_header = Some(name.to_owned()),
             "header" if is_required => headers.push((name.to_owned(), example())),
             _ => {}
         }
+    }
+    // Where the key is in a header field, a parameter that could have been it is like any other.
+    if key_header.is_some() {
+        query.append(&mut without_header);
     }
     if !query.is_empty() {
         target = format!("{target}?{}", query.join("&"));
@@ -102,18 +122,28 @@ fn read(
     {
         headers.push(("Content-Type".to_owned(), name.clone()));
     }
+    let body = media.map(|(_, media)| example::of_media(description, media));
+    let key_parameter = key_parameter.filter(|_| key_header.is_none());
+    let key_pointer = media.zip(body.as_ref()).and_then(|((_, media), body)| {
+        let is_elsewhere = key_header.is_some() || key_parameter.is_some();
+        let find = || key_member::find(description, &media["schema"], body, &|name| is_key(name, key_names));
+        if is_elsewhere { None } else { find() }
+    });
     Operation {
         method: method.to_uppercase(),
         path: path.to_owned(),
         target,
-        key_header: key,
+        key_header,
+        key_parameter,
+        key_pointer,
         headers,
-        body: media.map(|(_, media)| example::of_media(description, media).to_string()),
+        body: body.map(|body| body.to_string()),
     }
 }
 
-fn is_key(name: &str, key_header: &str) -> bool {
-    name.eq_ignore_ascii_case(key_header) || name.to_ascii_lowercase().contains("idempoten")
+fn is_key(name: &str, key_names: &[&str]) -> bool {
+    key_names.iter().any(|key| name.eq_ignore_ascii_case(key))
+        || name.to_ascii_lowercase().contains("idempoten")
 }
 
 /// Percent-encoded for a path or a query.

@@ -58,7 +58,7 @@ fn description() -> Value {
 
 #[test]
 fn operations_that_change_something_are_found_with_examples() {
-    let found = operations(&description(), "Request-Id").unwrap();
+    let found = operations(&description(), &["Request-Id"]).unwrap();
     let names: Vec<String> = found.iter().map(super::Operation::name).collect();
     assert_eq!(names, ["POST /charges", "PUT /orders/{id}/items", "DELETE /orders/{id}/items"]);
     let [post, put, delete] = &found[..] else { panic!("{found:?}") };
@@ -85,6 +85,59 @@ fn operations_that_change_something_are_found_with_examples() {
 #[test]
 fn what_is_no_description_is_refused() {
     for text in [r#"{"swagger":"2.0"}"#, "{}", "[]", "3"] {
-        assert!(operations(&serde_json::from_str(text).unwrap(), "Idempotency-Key").is_err(), "{text}");
+        assert!(operations(&serde_json::from_str(text).unwrap(), &["Idempotency-Key"]).is_err(), "{text}");
     }
+}
+
+/// The places of a key: the first of header, query and body that has one.
+#[test]
+fn a_key_is_found_in_a_header_a_query_and_a_body() {
+    let body = |schema: Value| json!({"content": {"application/json": {"schema": schema}}});
+    let parameter = |name: &str, place: &str| json!({"name": name, "in": place, "required": true, "schema": {"type": "string"}});
+    let string = json!({"type": "string"});
+    let payment = json!({
+        "type": "object", "required": ["payment"],
+        "properties": {"payment": {"$ref": "#/components/schemas/Payment"}}
+    });
+    let by_part = json!({"allOf": [{"properties": {"amount": {"type": "integer"}}}, {"$ref": "#/components/schemas/Payment"}]});
+    let read_only = json!({"properties": {"idempotency_key": {"type": "string", "readOnly": true}}});
+    let operations_of = json!({
+        "openapi": "3.0.3",
+        "paths": {
+            "/a": {"post": {"parameters": [parameter("request_id", "query"), parameter("at", "query")]}},
+            "/b": {"post": {"requestBody": body(json!({"type": "object", "properties": {"idempotencyKey": string}}))}},
+            "/c": {"post": {"requestBody": body(payment)}},
+            "/d": {"post": {"requestBody": body(by_part)}},
+            "/e": {"post": {
+                "parameters": [parameter("Idempotency-Key", "header"), parameter("request_id", "query")],
+                "requestBody": body(json!({"properties": {"request_id": string}}))
+            }},
+            "/f": {"post": {"requestBody": body(read_only)}},
+            "/g": {"post": {"requestBody": {"content": {"application/json": {"example": {"request_id": "r-1"}}}}}}
+        },
+        "components": {"schemas": {"Payment": {
+            "type": "object", "required": ["amount"],
+            "properties": {"amount": {"type": "integer"}, "request_id": {"type": "string"}}
+        }}}
+    });
+    let found = operations(&operations_of, &["Idempotency-Key", "request_id"]).unwrap();
+    let places: Vec<[Option<&str>; 3]> = found
+        .iter()
+        .map(|one| [&one.key_header, &one.key_parameter, &one.key_pointer].map(|place| place.as_deref()))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            [None, Some("request_id"), None],
+            [None, None, Some("/idempotencyKey")],
+            [None, None, Some("/payment/request_id")],
+            [None, None, Some("/request_id")],
+            [Some("Idempotency-Key"), None, None],
+            [None, None, None],
+            [None, None, Some("/request_id")],
+        ]
+    );
+    assert_eq!(found[0].target, "/a?at=text", "the key is not part of the target");
+    assert_eq!(found[4].target, "/e?request_id=text", "it is not the key here");
+    assert!(found[..5].iter().all(super::Operation::has_key) && !found[5].has_key());
 }

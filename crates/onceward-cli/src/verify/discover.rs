@@ -17,7 +17,7 @@ type Discovered = (Vec<(String, Check)>, Vec<String>);
 impl Args {
     pub(super) async fn check_discovered(&self, path: &Path) -> Result<ExitCode, String> {
         let (checks, keyless) = self.discovered(path)?;
-        // Not into the report: it may be JSON.
+        // The text of a report has no place for it.
         eprintln!(
             "{} operations declare a key: {}",
             checks.len(),
@@ -25,9 +25,13 @@ impl Args {
         );
         eprintln!("{} change something and declare none: {}", keyless.len(), names(&keyless));
         if checks.is_empty() {
-            return Err("no operation declares a key, as a header parameter".to_owned());
+            let names = self.key_names().join(", ");
+            return Err(format!(
+                "no operation declares a key: a header field, a parameter of the query or a member of the body that is \
+                 named {names} or has `idempoten` in its name"
+            ));
         }
-        self.check_many(checks).await
+        self.check_many(checks, Some(keyless.as_slice())).await
     }
 
     /// What the description has to check.
@@ -35,20 +39,24 @@ impl Args {
         let file = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
         let description = read(&text).map_err(|error| format!("{file}: {error}"))?;
-        let operations = openapi::operations(&description, &self.key_header)
+        let operations = openapi::operations(&description, &self.key_names())
             .map_err(|error| format!("{file}: {error}"))?;
         let base = self.urls.first().map(|url| url.trim_end_matches('/')).or(openapi::server(&description));
         let base = base.filter(|base| base.contains("://"));
         let base = base.ok_or_else(|| format!("{file} names no server by a full URL: give --url"))?;
         let (mut checks, mut keyless) = (Vec::new(), Vec::new());
         for operation in operations {
-            let Some(key_header) = operation.key_header.clone() else {
+            if !operation.has_key() {
                 keyless.push(operation.name());
                 continue;
-            };
+            }
             let mut check = self.check(&format!("{base}{}", operation.target))?;
             check.method.clone_from(&operation.method);
-            check.key_header = key_header;
+            if let Some(name) = &operation.key_header {
+                check.key_header.clone_from(name);
+            }
+            check.key_parameter.clone_from(&operation.key_parameter);
+            check.key_pointer.clone_from(&operation.key_pointer);
             check.body = operation.body.clone().map(Bytes::from).unwrap_or_default();
             // What belongs to one endpoint belongs to no other.
             check.alt_body = None;
@@ -59,6 +67,13 @@ impl Args {
             checks.push((operation.name(), check));
         }
         Ok((checks, keyless))
+    }
+
+    /// What a key may be named, wherever it is.
+    fn key_names(&self) -> Vec<&str> {
+        let member = self.key_pointer.as_deref().and_then(|pointer| pointer.rsplit('/').next());
+        let names = [Some(self.key_header.as_str()), self.key_parameter.as_deref(), member];
+        names.into_iter().flatten().collect()
     }
 }
 

@@ -4,12 +4,17 @@ use std::process::ExitCode;
 
 use onceward_verify::endpoint::Check;
 use onceward_verify::endpoint::report::{Report, Table};
+use serde_json::json;
 
 use super::{Args, Format, dry_run, run_with_progress};
 
 impl Args {
-    /// Checks all of these, each with all seeds.
-    pub(super) async fn check_many(&self, checks: Vec<(String, Check)>) -> Result<ExitCode, String> {
+    /// Checks all of these, each with all seeds. Of a description there are also the operations that declare no key.
+    pub(super) async fn check_many(
+        &self,
+        checks: Vec<(String, Check)>,
+        without_key: Option<&[String]>,
+    ) -> Result<ExitCode, String> {
         if matches!(self.format, Format::Junit | Format::Html) {
             return Err("several checks are reported as --format text, json or markdown".to_owned());
         }
@@ -32,7 +37,7 @@ impl Args {
                 }
             }
         }
-        self.write(&self.written(&reports))?;
+        self.write(&self.written(&reports, without_key))?;
         for why in &failed {
             eprintln!("onceward: {why}");
         }
@@ -44,18 +49,22 @@ impl Args {
         }))
     }
 
-    fn written(&self, reports: &[(String, Report)]) -> String {
+    fn written(&self, reports: &[(String, Report)], without_key: Option<&[String]>) -> String {
         match self.format {
             Format::Json => {
                 let all: Vec<String> = reports.iter().map(|(_, report)| report.json()).collect();
-                format!("[{}]", all.join(",\n"))
+                let all = format!("[{}]", all.join(",\n"));
+                match without_key {
+                    Some(names) => format!("{{\"without_key\":{},\"reports\":{all}}}", json!(names)),
+                    None => all,
+                }
             }
             Format::Markdown => {
                 let mut table = Table::default();
                 for (name, report) in reports {
                     table.add(name, report);
                 }
-                table.markdown()
+                table.markdown() + &without_key.map(listed).unwrap_or_default()
             }
             Format::Text | Format::Junit | Format::Html => {
                 let texts: Vec<String> = reports.iter().map(|(_, report)| report.text()).collect();
@@ -82,4 +91,13 @@ impl Args {
         self.write(&table.markdown())?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The operations that declare no key, in Markdown.
+fn listed(without_key: &[String]) -> String {
+    if without_key.is_empty() {
+        return String::from("\nEvery operation that changes something declares a key.\n");
+    }
+    let names: Vec<String> = without_key.iter().map(|name| format!("* `{name}`\n")).collect();
+    format!("\n### Operations that declare no key\n\n{}", names.concat())
 }

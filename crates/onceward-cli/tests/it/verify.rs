@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::gateway::stage::{Reply, Service};
 use crate::process::onceward;
-use crate::servers::{self, Postgres};
+use crate::servers::{self, MariaDb, Postgres};
 
 /// A service that answers each key with its first answer, and each request with a new one where `deduplicates` is false.
 /// `effect` happens once for each answer.
@@ -77,6 +77,17 @@ fn effects_are_counted_in_postgresql() {
 }
 
 #[test]
+fn effects_are_counted_in_mariadb() {
+    let Some(server) = MariaDb::shared() else { return };
+    let name = server.fresh();
+    server.sql(&name, "CREATE TABLE charges (id INTEGER PRIMARY KEY AUTO_INCREMENT)");
+    let (database, into) = (server.url(&name), name);
+    judged_by_sql(&database, move || {
+        server.sql(&into, "INSERT INTO charges VALUES ()");
+    });
+}
+
+#[test]
 fn effects_are_counted_in_sqlite() {
     if Command::new("sqlite3").arg("-version").output().is_err() {
         servers::skip("sqlite3");
@@ -108,7 +119,8 @@ fn several_endpoints_are_one_table_without_their_passwords() {
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
     assert!(run.stdout.contains(&format!("| scenario | {} | {} |", shown[0], shown[1])), "{}", run.stdout);
     assert!(run.stdout.contains("| retry-after-success | H | **V** |"), "{}", run.stdout);
-    assert!(run.stdout.contains("seeds 0, 1"), "{}", run.stdout);
+    assert!(run.stdout.contains("seeds 0, 1, 20") && run.stdout.contains(" UTC, onceward"), "{}", run.stdout);
+    assert!(run.stdout.contains("\n1 violated (each scenario by its worst seed).\n"), "{}", run.stdout);
     assert!(run.stderr.contains("anna:…@127.0.0.1:9/charges, seed 1"), "{}", run.stderr);
     for more in [&["--format", "text"][..], &["--format", "json"], &["--format", "markdown"], &["--dry-run"]]
     {
@@ -164,13 +176,22 @@ fn described_operations_are_judged_and_those_without_a_key_are_listed() {
     std::fs::write(&file, DESCRIPTION).unwrap();
     let (file, effects) = (file.display().to_string(), format!("{}/count", service.url()));
     let url = service.url();
-    let line = ["--discover", &file, "--url", &url, "--effects-url", &effects, "--format", "json"];
-    let run = verify(&[&line[..], &["--scenario", "retry-after-success"]].concat());
+    let line = ["--discover", &file, "--url", &url, "--effects-url", &effects];
+    let line = [&line[..], &["--scenario", "retry-after-success"]].concat();
+    let run = verify(&[&line[..], &["--format", "json"]].concat());
     assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
-    let reports: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(reports.as_array().unwrap().len(), 1);
-    assert_eq!(reports[0]["findings"][0]["verdict"], "holds", "{}", run.stdout);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["without_key"], json!(["POST /refunds"]), "{}", run.stdout);
+    assert_eq!(report["reports"].as_array().unwrap().len(), 1);
+    assert_eq!(report["reports"][0]["findings"][0]["verdict"], "holds", "{}", run.stdout);
     assert!(run.stderr.contains("1 change something and declare none: POST /refunds"), "{}", run.stderr);
+    let run = verify(&[&line[..], &["--format", "markdown"]].concat());
+    let listed = "### Operations that declare no key\n\n* `POST /refunds`";
+    assert!(
+        run.stdout.contains("| retry-after-success | H |") && run.stdout.contains(listed),
+        "{}",
+        run.stdout
+    );
     let sent = service.received();
     let posts: Vec<_> = sent.iter().filter(|request| request.line.starts_with("POST")).collect();
     assert!(!posts.is_empty());

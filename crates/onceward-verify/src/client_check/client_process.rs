@@ -8,11 +8,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::{INTENT_VARIABLE, URL_VARIABLE};
+use crate::endpoint::Said;
 
 /// A run that continues. Dropping it kills the group.
 pub(super) struct ClientProcess {
     child: Child,
     group: Pid,
+    said: Option<Said>,
 }
 
 /// How a run ended.
@@ -27,18 +29,19 @@ pub(super) enum Ended {
 impl ClientProcess {
     pub(super) fn start(command: &str, url: &str, intent: &str) -> io::Result<Self> {
         let command = command.replace("{url}", url).replace("{intent}", intent);
-        let child = Command::new("sh")
+        let mut child = Command::new("sh")
             .args(["-c", &command])
             .env(URL_VARIABLE, url)
             .env(INTENT_VARIABLE, intent)
             .process_group(0)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()?;
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let group = group.ok_or_else(|| io::Error::other("the command ended at once"))?;
-        Ok(Self { child, group })
+        let said = Some(Said::by(&mut child));
+        Ok(Self { child, group, said })
     }
 
     /// Waits for its end, but no longer than this.
@@ -50,6 +53,15 @@ impl ClientProcess {
                 Ok(Ended::TookTooLong)
             }
         }
+    }
+
+    /// What it wrote, for the end of a message, once it has ended.
+    pub(super) async fn last_lines(mut self) -> String {
+        let said = match self.said.take() {
+            Some(said) => said.last_lines().await,
+            None => None,
+        };
+        said.unwrap_or_else(|| "; it wrote nothing".to_owned())
     }
 
     /// Kills it where it stands.

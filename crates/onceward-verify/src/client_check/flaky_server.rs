@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,12 +15,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::http_try::{Sent, Try};
+use crate::endpoint::http_date_written;
 
 /// What is done with a try.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// An answer with these fields.
     Answer(u16, &'static [(&'static str, &'static str)], &'static str),
+    /// An answer with the date in `Retry-After` that is this many seconds after its own `Date`.
+    ComeAgainAt(u16, u64),
     /// The connection is reset before the request is read.
     Reset,
     /// Half an answer, and then the connection is closed.
@@ -131,13 +134,19 @@ impl RunState {
     }
 
     /// What a try meets, and its number.
-    fn next_step(&self, sent: Sent, at: Instant) -> (Step, usize) {
+    fn next_step(&self, sent: Sent, at: Instant, now: Duration) -> (Step, usize) {
         let mut run = self.run();
         let index = run.tries.len();
         let step = run.script[index.min(run.script.len() - 1)].clone();
         // Where the connection is reset nobody is to have read it.
         let sent = (!matches!(step, Step::Reset)).then_some(sent);
-        run.tries.push(Try { at, ended: at, sent, got: got(&step), status: status(&step) });
+        let come_again_at = match step {
+            Step::ComeAgainAt(_, seconds) => {
+                Some(at + Duration::from_secs(now.as_secs() + seconds).saturating_sub(now))
+            }
+            _ => None,
+        };
+        run.tries.push(Try { at, ended: at, sent, got: got(&step), status: status(&step), come_again_at });
         (step, index)
     }
 }
@@ -176,17 +185,24 @@ async fn listen(
 /// Serves one request and closes the connection.
 async fn serve(mut stream: TcpStream, state: &RunState) -> io::Result<()> {
     let Some(sent) = read(&mut stream).await? else { return Ok(()) };
-    let (step, index) = state.next_step(sent, Instant::now());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (step, index) = state.next_step(sent, Instant::now(), now);
     state.changed.notify_waiters();
-    let written = run_step(&mut stream, &step, state).await;
+    let written = run_step(&mut stream, &step, state, now).await;
     if let Some(this) = state.run().tries.get_mut(index) {
         this.ended = Instant::now();
     }
     written
 }
 
-async fn run_step(stream: &mut TcpStream, step: &Step, state: &RunState) -> io::Result<()> {
+/// `now` is since 1970.
+async fn run_step(stream: &mut TcpStream, step: &Step, state: &RunState, now: Duration) -> io::Result<()> {
     match step {
+        Step::ComeAgainAt(status, seconds) => {
+            let [date, again] = [0, *seconds].map(|seconds| http_date_written(now.as_secs() + seconds));
+            let fields = [("Date", date.as_str()), ("Retry-After", again.as_str())];
+            stream.write_all(&answer(*status, &fields, "{}")).await?;
+        }
         Step::Answer(status, fields, body) => stream.write_all(&answer(*status, fields, body)).await?,
         Step::Reset => return stream.set_zero_linger(),
         Step::CutOff => {
@@ -207,7 +223,7 @@ async fn run_step(stream: &mut TcpStream, step: &Step, state: &RunState) -> io::
 
 fn status(step: &Step) -> Option<u16> {
     match step {
-        Step::Answer(status, ..) => Some(*status),
+        Step::Answer(status, ..) | Step::ComeAgainAt(status, _) => Some(*status),
         Step::CloseFor(_) => Some(503),
         Step::Reset | Step::CutOff | Step::Hang => None,
     }
@@ -217,6 +233,9 @@ fn got(step: &Step) -> String {
     match step {
         Step::Answer(status, fields, _) => {
             fields.iter().fold(status.to_string(), |text, (name, value)| format!("{text}, {name}: {value}"))
+        }
+        Step::ComeAgainAt(status, seconds) => {
+            format!("{status}, Retry-After: a date {seconds} s after its Date")
         }
         Step::Reset => "reset".to_owned(),
         Step::CutOff => "cut off in mid-answer".to_owned(),

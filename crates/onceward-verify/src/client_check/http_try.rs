@@ -18,6 +18,8 @@ pub(super) struct Try {
     pub(super) got: String,
     /// The status that it got.
     pub(super) status: Option<u16>,
+    /// When it was told to come again, if that was said as a date.
+    pub(super) come_again_at: Option<Instant>,
 }
 
 /// What was sent.

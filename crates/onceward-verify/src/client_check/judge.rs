@@ -17,6 +17,8 @@ const STATUSES: [u16; 6] = [408, 429, 500, 502, 503, 504];
 const CLOSED_FOR: Duration = Duration::from_millis(300);
 /// What `Retry-After` asks for.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// The same as a date, which has whole seconds: it is between this and a second less ahead.
+const DATE_AHEAD_S: u64 = 3;
 /// What clocks may differ by.
 const EARLY: Duration = Duration::from_millis(50);
 /// Runs that fail together.
@@ -52,7 +54,8 @@ fn all_tried(runs: &[Played]) -> Result<(), Stop> {
         return Ok(());
     }
     let (count, names) = (runs.len(), silent.join(", "));
-    Err(Stop::inconclusive(format!("{} of {count} runs sent nothing at all ({names})", silent.len())))
+    let said = runs.iter().find(|run| run.tries.is_empty()).map(|run| run.said.as_str()).unwrap_or_default();
+    Err(Stop::inconclusive(format!("{} of {count} runs sent nothing at all ({names}){said}", silent.len())))
 }
 
 pub(super) async fn same_key(context: &mut ClientContext<'_>) -> Judged {
@@ -147,7 +150,8 @@ pub(super) async fn survives_kill(context: &mut ClientContext<'_>) -> Judged {
     context.show(&[killed.clone(), again.clone()]);
     has_key(context, &[killed.clone(), again.clone()])?;
     let (Some(first), Some(second)) = (killed.tries.first(), again.tries.first()) else {
-        return Err(Stop::inconclusive("run again for the same intent, it sent nothing"));
+        let said = if killed.tries.is_empty() { &killed.said } else { &again.said };
+        return Err(Stop::inconclusive(format!("run again for the same intent, it sent nothing{said}")));
     };
     if context.key(first) != context.key(second) {
         let why = "killed before the answer and run again for the same intent, it sent another key: what was done is done twice";
@@ -198,34 +202,38 @@ pub(super) async fn final_answers(context: &mut ClientContext<'_>) -> Judged {
 
 pub(super) async fn retry_after(context: &mut ClientContext<'_>) -> Judged {
     const FIELDS: &[(&str, &str)] = &[("Retry-After", "2")];
-    let scripts =
+    let in_seconds =
         [503, 429].map(|status| (status.to_string(), vec![Step::Answer(status, FIELDS, "{}"), DONE]));
-    let runs = context.run_all(scripts.to_vec()).await?;
+    let as_a_date = ("503 with a date".to_owned(), vec![Step::ComeAgainAt(503, DATE_AHEAD_S), DONE]);
+    let scripts = in_seconds.into_iter().chain([as_a_date]).collect();
+    let runs = context.run_all(scripts).await?;
     let mut waited = Vec::new();
     for run in &runs {
         if run.tries.is_empty() {
             continue;
         }
         let [first, second, ..] = &run.tries[..] else {
-            context.note(format!("it does not try again after {} with Retry-After", run.label));
+            context.note(format!("it does not try again after {} where Retry-After says when", run.label));
             continue;
         };
         let pause = second.at.saturating_duration_since(first.ended);
-        if pause + EARLY < RETRY_AFTER {
+        let asked = match first.come_again_at {
+            Some(date) => date.saturating_duration_since(first.ended),
+            None => RETRY_AFTER,
+        };
+        if pause + EARLY < asked {
             context.show(std::slice::from_ref(run));
-            let why = format!(
-                "told by {} to come again after {RETRY_AFTER:?}, it came after {pause:.1?}",
-                run.label
-            );
+            let why =
+                format!("told by {} to come again after {asked:.1?}, it came after {pause:.1?}", run.label);
             return Err(Stop::violated(FaultKind::Overload, why));
         }
-        waited.push(format!("{pause:.1?} after {}", run.label));
+        waited.push(format!("{pause:.1?} after {}, where {asked:.1?} was asked for", run.label));
     }
     all_tried(&runs)?;
     if waited.is_empty() {
         return Err(Stop::NotApplicable("it does not try again where the answer says when".to_owned()));
     }
-    Ok(format!("it came again {}, where {RETRY_AFTER:?} was asked for", waited.join(", ")))
+    Ok(format!("it came again {}", waited.join("; ")))
 }
 
 /// Runs that meet nothing but 503.

@@ -90,6 +90,8 @@ pub(super) struct Played {
     pub(super) label: String,
     pub(super) tries: Vec<Try>,
     pub(super) ended: Ended,
+    /// What it wrote, for the end of a message, if it sent nothing.
+    pub(super) said: String,
 }
 
 /// What a scenario works with.
@@ -149,17 +151,20 @@ impl<'a> ClientContext<'a> {
         for (index, (label, script)) in scripts.into_iter().enumerate() {
             let intent = self.intent();
             let url = expect(self.server, &intent, script).await?;
-            let process = start(self.check, &url, &intent)?;
+            let mut process = start(self.check, &url, &intent)?;
             let (run_within, tries_max) = (self.check.run_within, self.check.tries_max);
             let tried = self.server.tried(&intent, tries_max + 1);
-            running.spawn(async move { (index, label, intent, wait(process, run_within, tried).await) });
+            running.spawn(async move {
+                let ended = wait(&mut process, run_within, tried).await;
+                (index, label, intent, ended, process)
+            });
         }
         let mut played = Vec::new();
         while let Some(over) = running.join_next().await {
-            let (index, label, intent, ended) =
+            let (index, label, intent, ended, process) =
                 over.map_err(|error| Stop::inconclusive(error.to_string()))?;
             let ended = ended.map_err(|error| Stop::inconclusive(error.to_string()))?;
-            played.push((index, Played { label, tries: self.server.tries(&intent), ended }));
+            played.push((index, read_run(self.server, label, &intent, ended, process).await));
         }
         played.sort_by_key(|(index, _)| *index);
         let played: Vec<Played> = played.into_iter().map(|(_, played)| played).collect();
@@ -179,23 +184,23 @@ impl<'a> ClientContext<'a> {
             }
             ended = process.end(self.check.run_within) => ended.map_err(|error| Stop::inconclusive(error.to_string()))?,
         };
-        Ok(self.over("before the kill", intent, ended))
+        Ok(self.over("before the kill", intent, ended, process).await)
     }
 
     /// Runs the command once more for this intent.
     pub(super) async fn run_again(&mut self, intent: &str) -> std::result::Result<Played, Stop> {
         let url = expect(self.server, intent, vec![DONE]).await?;
-        let process = start(self.check, &url, intent)?;
+        let mut process = start(self.check, &url, intent)?;
         let tried = self.server.tried(intent, self.check.tries_max + 1);
-        let ended = wait(process, self.check.run_within, tried).await;
+        let ended = wait(&mut process, self.check.run_within, tried).await;
         let ended = ended.map_err(|error| Stop::inconclusive(error.to_string()))?;
-        Ok(self.over("run again", intent, ended))
+        Ok(self.over("run again", intent, ended, process).await)
     }
 
-    fn over(&mut self, label: &str, intent: &str, ended: Ended) -> Played {
-        let tries = self.server.tries(intent);
-        self.tries += tries.len() as u64;
-        Played { label: label.to_owned(), tries, ended }
+    async fn over(&mut self, label: &str, intent: &str, ended: Ended, process: ClientProcess) -> Played {
+        let played = read_run(self.server, label.to_owned(), intent, ended, process).await;
+        self.tries += played.tries.len() as u64;
+        played
     }
 
     /// The key of a try.
@@ -251,9 +256,22 @@ fn start(check: &ClientCheck, url: &str, intent: &str) -> std::result::Result<Cl
         .map_err(|error| Stop::inconclusive(format!("the command cannot be run: {error}")))
 }
 
+/// What is known of a run that has ended.
+async fn read_run(
+    server: &FlakyServer,
+    label: String,
+    intent: &str,
+    ended: Ended,
+    process: ClientProcess,
+) -> Played {
+    let tries = server.tries(intent);
+    let said = if tries.is_empty() { process.last_lines().await } else { String::new() };
+    Played { label, tries, ended, said }
+}
+
 /// Waits for the end of a run, but for no more tries and no longer than allowed.
 async fn wait(
-    mut process: ClientProcess,
+    process: &mut ClientProcess,
     within: Duration,
     tried: impl Future<Output = ()>,
 ) -> std::io::Result<Ended> {
@@ -273,13 +291,14 @@ pub(super) async fn baseline(context: &mut ClientContext<'_>) -> Result<()> {
     let run = &runs[0];
     if run.tries.is_empty() {
         return Err(unfit(format!(
-            "the command sent nothing (it {}): does it call ${}?",
+            "the command sent nothing (it {}): does it call ${}?{}",
             match run.ended {
                 Ended::Exited(true) => "ended with success",
                 Ended::Exited(false) => "ended with a failure",
                 Ended::TookTooLong => "took too long",
             },
-            super::URL_VARIABLE
+            super::URL_VARIABLE,
+            run.said
         )));
     }
     Ok(())

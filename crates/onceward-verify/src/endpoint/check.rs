@@ -124,9 +124,9 @@ pub struct Check {
     pub webhook: Option<Webhook>,
     /// Fields that make the endpoint fail before its effect, each in another way.
     pub fail_headers: Vec<(String, String)>,
-    /// A field that makes the endpoint fail after its effect. `{status}` in its value stands for each status that is
-    /// tried.
-    pub fail_after_effect_header: Option<(String, String)>,
+    /// Fields that make the endpoint fail after its effect, each in another way. `{status}` in a value stands for each
+    /// status that is tried.
+    pub fail_after_effect_headers: Vec<(String, String)>,
     /// A field that makes the request take longer than the lease.
     pub slow_header: Option<(String, String)>,
     /// How long a key may stay unavailable after a crash, or while a request is still running.
@@ -187,7 +187,7 @@ impl Check {
             versioned_body: None,
             webhook: None,
             fail_headers: Vec::new(),
-            fail_after_effect_header: None,
+            fail_after_effect_headers: Vec::new(),
             slow_header: None,
             lease: Duration::from_secs(30),
             retention: None,

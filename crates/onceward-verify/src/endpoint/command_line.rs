@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::check::{Check, Effects, KeyForm, written};
 use super::secrets::is_credential;
 use super::volley::Version;
-use super::webhook::EVENT_NAME;
 
 impl Check {
     /// The command line that does one scenario of this again.
@@ -63,10 +62,11 @@ impl Check {
                 &printed_body(&webhook.body, "WEBHOOK_BODY"),
             );
             line.unless(webhook.id_pointer == "/id", "webhook-id-pointer", &webhook.id_pointer);
-            line.unless(webhook.event_name == EVENT_NAME, "webhook-event", &webhook.event_name);
+            let is_usual = webhook.event_name == webhook.scheme.event_name();
+            line.unless(is_usual, "webhook-event", &webhook.event_name);
         }
         self.fail_headers.iter().for_each(|field| line.field("fail-header", field, ""));
-        self.fail_after_effect_header
+        self.fail_after_effect_headers
             .iter()
             .for_each(|field| line.field("fail-after-effect-header", field, ""));
         self.slow_header.iter().for_each(|field| line.field("slow-header", field, ""));

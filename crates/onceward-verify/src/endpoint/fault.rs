@@ -41,7 +41,7 @@ impl FaultKind {
 /// What may be behind a fault, where other scenarios can meet it too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Nothing is deduplicated: every request runs.
+    /// No key is deduplicated: every request runs.
     NotDeduplicated,
     /// Requests that ran at the same time.
     Race,
@@ -86,17 +86,14 @@ impl Fault {
 const PLAIN_RETRY: &str = "retry-after-success";
 
 /// Says of each finding with which worse or clearer one it shares its cause. `causes` belong to the findings, one by
-/// one; `deduplicates` says whether a plain retry has no effect.
-pub(crate) fn attribute(findings: &mut [Finding], causes: &[Vec<Cause>], deduplicates: bool) {
+/// one.
+pub(crate) fn attribute(findings: &mut [Finding], causes: &[Vec<Cause>]) {
     let mut order: Vec<usize> =
         (0..findings.len()).filter(|index| findings[*index].verdict == Verdict::Violated).collect();
     order.sort_by_key(|index| rank(&findings[*index], *index));
-    let mut mains: Vec<(usize, Vec<Cause>)> = Vec::new();
+    let mut mains: Vec<(usize, &[Cause])> = Vec::new();
     for index in order {
-        let mut own = causes[index].clone();
-        if !deduplicates && findings[index].fault <= Some(FaultKind::LostAnswer) {
-            own.push(Cause::NotDeduplicated);
-        }
+        let own = causes[index].as_slice();
         let main = mains.iter().find(|(_, others)| own.iter().any(|cause| others.contains(cause)));
         match main {
             Some((main, _)) => findings[index].same_cause_as = Some(findings[*main].scenario),

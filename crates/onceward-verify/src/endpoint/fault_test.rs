@@ -30,7 +30,7 @@ fn a_lost_field_is_one_finding() {
         found("late-retry", FaultKind::InexactReplay),
         found("crash", FaultKind::Wedged),
     ];
-    attribute(&mut findings, &[lost(), lost(), lost(), vec![]], true);
+    attribute(&mut findings, &[lost(), lost(), lost(), vec![]]);
     let plain = Some("retry-after-success");
     assert_eq!(same(&findings), [plain, None, plain, None]);
 }
@@ -42,7 +42,7 @@ fn another_field_is_another_finding() {
         found("retry-after-success", FaultKind::InexactReplay),
         found("late-retry", FaultKind::InexactReplay),
     ];
-    attribute(&mut findings, &[lost("etag"), lost("location")], true);
+    attribute(&mut findings, &[lost("etag"), lost("location")]);
     assert_eq!(same(&findings), [None, None]);
 }
 
@@ -51,11 +51,14 @@ fn where_nothing_is_deduplicated_every_second_effect_has_one_cause() {
     let mut findings = [
         found("simultaneous-duplicates", FaultKind::DoubleEffect),
         found("crash", FaultKind::DoubleEffect),
+        found("redelivered-webhook", FaultKind::DoubleEffect),
         found("other-body-during", FaultKind::WrongAnswer),
     ];
-    attribute(&mut findings, &[vec![Cause::Race], vec![], vec![]], false);
-    assert_eq!(same(&findings), [None, Some("simultaneous-duplicates"), None]);
+    let none = || vec![Cause::NotDeduplicated];
+    attribute(&mut findings, &[vec![Cause::Race, Cause::NotDeduplicated], none(), vec![], vec![]]);
+    let simultaneous = Some("simultaneous-duplicates");
+    assert_eq!(same(&findings), [None, simultaneous, None, None], "events are known by something else");
     let mut findings = findings.map(|finding| Finding { same_cause_as: None, ..finding });
-    attribute(&mut findings, &[vec![Cause::Race], vec![], vec![]], true);
-    assert_eq!(same(&findings), [None, None, None], "a crash has its own cause");
+    attribute(&mut findings, &[vec![Cause::Race], vec![], vec![], vec![]]);
+    assert_eq!(same(&findings), [None, None, None, None], "a crash has its own cause");
 }

@@ -1,9 +1,24 @@
-//! Reads a date as HTTP writes it (RFC 9110, IMF-fixdate), such as in `Retry-After`.
+//! Reads and writes a date as HTTP has it (RFC 9110, IMF-fixdate), such as in `Retry-After`.
+
+use super::report::date::civil;
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+/// From the weekday of the first of January 1970 on.
+const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+
+/// Such as `Sun, 06 Nov 1994 08:49:37 GMT`, of seconds since 1970.
+pub(crate) fn written(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    let (year, month, day) = civil(days);
+    let name = |names: &[&'static str], index: u64| names[usize::try_from(index).unwrap_or_default()];
+    let (weekday, month) = (name(&WEEKDAYS, days % 7), name(&MONTHS, month - 1));
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+}
 
 /// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT`; none for anything else.
-pub(super) fn unix_s(text: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+pub(crate) fn unix_s(text: &str) -> Option<u64> {
     let (_, date) = text.trim().split_once(", ")?;
     let [day, month, year, time, "GMT"] = date.split(' ').collect::<Vec<_>>()[..] else { return None };
     let [hour, minute, second] = time.split(':').collect::<Vec<_>>()[..] else { return None };
@@ -22,7 +37,7 @@ pub(super) fn unix_s(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::unix_s;
+    use super::{unix_s, written};
 
     #[test]
     fn dates_are_read() {
@@ -40,6 +55,9 @@ mod tests {
             ("Wed, 31 Dec 1969 23:59:59 GMT", None),
         ] {
             assert_eq!(unix_s(text), seconds, "{text}");
+            if let Some(seconds) = seconds {
+                assert_eq!(written(seconds), text);
+            }
         }
     }
 }

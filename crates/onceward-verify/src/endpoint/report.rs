@@ -1,6 +1,6 @@
 //! The result of a check as plain data. Each file in `report/` renders it in one format.
 
-mod date;
+pub(super) mod date;
 mod html;
 mod junit;
 mod markdown;

@@ -123,7 +123,7 @@ async fn run_all(
         learn_logins(&mut context, secrets);
     }
     let deduplicates = context.baseline.as_ref().is_none_or(|baseline| baseline.deduplicates);
-    fault::attribute(&mut findings, &causes, deduplicates);
+    fault::attribute(&mut findings, &causes);
     let request_took = context.baseline.as_ref().map_or(Duration::ZERO, |baseline| baseline.took);
     Ok(Report {
         url: check.url.clone(),
@@ -174,7 +174,7 @@ fn finding(
     let (ended, shown) = with_what_was_kept(ended, context);
     let deduplicates = context.baseline.as_ref().is_none_or(|baseline| baseline.deduplicates);
     let (verdict, why) = match ended {
-        Ok(why) if !deduplicates => {
+        Ok(why) if !deduplicates && scenario.by_key => {
             (Verdict::Vacuous, format!("nothing is deduplicated here, so this says nothing: {why}"))
         }
         Ok(why) if context.setup.oracle.sees() => (Verdict::Holds, why),
@@ -183,6 +183,9 @@ fn finding(
         Err(Stop::Held(why)) => (Verdict::Held, why),
         Err(Stop::Violated(found)) => {
             (fault, causes) = (Some(found.kind), found.causes);
+            if !deduplicates && scenario.by_key && found.kind <= FaultKind::LostAnswer {
+                causes.push(Cause::NotDeduplicated);
+            }
             (Verdict::Violated, found.why)
         }
         Err(Stop::Inconclusive(why)) => (Verdict::Inconclusive, why),

@@ -39,6 +39,9 @@ pub struct Scenario {
     pub name: &'static str,
     /// The promise that holds if it passes.
     pub promise: &'static str,
+    /// Whether it is about requests that are known again by their key. What is known by something else says nothing about
+    /// keys, and keys that are not known say nothing about it.
+    pub(super) by_key: bool,
     /// What has to be given for it, if it is not.
     pub(super) lacks: fn(&Setup) -> Option<&'static str>,
     /// What it does, and how many requests it takes at most.

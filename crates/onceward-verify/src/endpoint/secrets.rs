@@ -73,7 +73,7 @@ impl Secrets {
     pub(super) fn of(check: &Check) -> Self {
         let mut secrets = Self::default();
         let hooks =
-            check.fail_headers.iter().chain(&check.fail_after_effect_header).chain(&check.slow_header);
+            check.fail_headers.iter().chain(&check.fail_after_effect_headers).chain(&check.slow_header);
         let tenants = check.tenants.iter().flatten().chain(&check.refreshed);
         for (name, value) in check.headers.iter().chain(hooks).chain(tenants).chain(&check.fresh_fields) {
             secrets.field(name, value);
@@ -217,6 +217,13 @@ impl Secrets {
         }
         *text = without_password(text);
     }
+}
+
+/// Takes what a command says of passwords out of a text.
+pub(crate) fn conceal_command_in(text: &mut String, command: &str) {
+    let mut secrets = Secrets::default();
+    secrets.command(command);
+    secrets.conceal(text);
 }
 
 /// Takes what a command says of passwords out of a report.

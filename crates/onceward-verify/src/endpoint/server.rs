@@ -1,17 +1,14 @@
 //! A server that is started by a command, killed without warning, and started again.
 
-use std::collections::VecDeque;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
-use tokio::task::JoinHandle;
+use tokio::process::{Child, Command};
 
 use super::error::{Error, ErrorKind, Result};
 use super::place::Place;
+use super::said::Said;
 
 /// A server that does not listen by then is not going to.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -76,16 +73,16 @@ impl Server {
             .map_err(|error| failed(error.to_string()))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let group = group.ok_or_else(|| failed("ended at once".to_owned()))?;
-        let said = Said::read(child.stderr.take());
+        let said = Said::by(&mut child);
         let mut running = ServerProcess { child, group };
         while !self.place.is_up().await {
             if let Ok(Some(status)) = running.child.try_wait() {
-                let said = said.last_lines().await;
+                let said = quoted(said).await;
                 return Err(failed(format!("ended with {status} and never listened{said}")));
             }
             if start.elapsed() > START_TIMEOUT {
                 drop(running);
-                let said = said.last_lines().await;
+                let said = quoted(said).await;
                 let place = self.place.as_str();
                 return Err(failed(format!("does not listen at {place} after a minute{said}")));
             }
@@ -94,6 +91,11 @@ impl Server {
         self.running = Some(running);
         Ok(())
     }
+}
+
+/// What a server wrote, for the end of a message.
+async fn quoted(said: Said) -> String {
+    said.last_lines().await.unwrap_or_else(|| "; it wrote nothing to its standard error".to_owned())
 }
 
 /// Runs the command that comes after each start, and reads the header fields that it prints, one per line.
@@ -122,47 +124,4 @@ pub(super) async fn log_in(command: &str) -> Result<Vec<(String, String)>> {
         Ok((name.trim().to_owned(), value.trim().to_owned()))
     };
     lines.map(field).collect()
-}
-
-/// The last lines that a server wrote to its standard error. They are read for as long as it runs: a full pipe would
-/// stop it.
-struct Said {
-    lines: Arc<Mutex<VecDeque<String>>>,
-    reading: JoinHandle<()>,
-}
-
-/// As much as helps to see why it did not start.
-const LINES_KEPT: usize = 8;
-/// What was written is read by then, once the server has ended.
-const READ_TIMEOUT: Duration = Duration::from_secs(1);
-
-impl Said {
-    fn read(stderr: Option<ChildStderr>) -> Self {
-        let lines = Arc::<Mutex<VecDeque<String>>>::default();
-        let kept = lines.clone();
-        let reading = tokio::spawn(async move {
-            let Some(stderr) = stderr else { return };
-            let mut reader = BufReader::new(stderr);
-            let mut line = Vec::new();
-            while reader.read_until(b'\n', &mut line).await.is_ok_and(|length| length > 0) {
-                let mut kept = kept.lock().expect("nobody panics with it in hand");
-                kept.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
-                if kept.len() > LINES_KEPT {
-                    kept.pop_front();
-                }
-                line.clear();
-            }
-        });
-        Self { lines, reading }
-    }
-
-    /// For the end of a message.
-    async fn last_lines(self) -> String {
-        let _ = tokio::time::timeout(READ_TIMEOUT, self.reading).await;
-        let lines = self.lines.lock().expect("nobody panics with it in hand");
-        if lines.is_empty() {
-            return "; it wrote nothing to its standard error".to_owned();
-        }
-        lines.iter().fold(String::from("; it wrote:"), |text, line| text + "\n    " + line)
-    }
 }

@@ -164,7 +164,7 @@ fn bounded(name: &str, value: usize, low: usize, high: usize) -> Result<()> {
 
 /// A field that is not one would only be found out by a server that answers 400 to everything.
 fn sound_fields(check: &Check) -> Result<()> {
-    let hooks = check.fail_headers.iter().chain(&check.fail_after_effect_header).chain(&check.slow_header);
+    let hooks = check.fail_headers.iter().chain(&check.fail_after_effect_headers).chain(&check.slow_header);
     let hooks =
         hooks.chain(check.tenants.iter().flatten()).chain(&check.refreshed).chain(&check.fresh_fields);
     for (name, value) in check.headers.iter().chain(hooks) {

@@ -1,4 +1,5 @@
-//! Signed events, as providers deliver them: every delivery of one event has a signature of its own moment.
+//! Signed events, as providers deliver them. Where the time is signed, every delivery of one event has another signature;
+//! where only the body is signed, all have the same.
 
 use std::fmt::Write;
 
@@ -20,10 +21,9 @@ pub enum Scheme {
     GitHub,
     /// `webhook-id`, `webhook-timestamp` and `webhook-signature: v1,…`, of the Standard Webhooks specification.
     Standard,
+    /// `X-Shopify-Hmac-Sha256: …` with `X-Shopify-Webhook-Id` and `X-Shopify-Topic`.
+    Shopify,
 }
-
-/// The event that every repository sends.
-pub(super) const EVENT_NAME: &str = "push";
 
 impl Scheme {
     /// As the command line has it.
@@ -32,6 +32,24 @@ impl Scheme {
             Self::Stripe => "stripe",
             Self::GitHub => "github",
             Self::Standard => "standard",
+            Self::Shopify => "shopify",
+        }
+    }
+
+    /// The kind of an event, where a field names it and nothing else was asked for: one that every sender has. A `ping` has
+    /// no effect anywhere.
+    pub(super) fn event_name(self) -> &'static str {
+        match self {
+            Self::Shopify => "orders/create",
+            Self::Stripe | Self::GitHub | Self::Standard => "push",
+        }
+    }
+
+    /// Whether the time of the delivery is signed, so that a later delivery has another signature.
+    pub(super) fn signs_time(self) -> bool {
+        match self {
+            Self::Stripe | Self::Standard => true,
+            Self::GitHub | Self::Shopify => false,
         }
     }
 }
@@ -49,8 +67,8 @@ pub struct Webhook {
     pub body: Bytes,
     /// Where in it its id is.
     pub id_pointer: String,
-    /// The kind of the event, where a field names it: `X-GitHub-Event`. `push` by default; a `ping` has no effect
-    /// anywhere.
+    /// The kind of the event, where a field names it: `X-GitHub-Event`, `push` by default, or `X-Shopify-Topic`,
+    /// `orders/create` by default.
     pub event_name: String,
 }
 
@@ -63,7 +81,7 @@ impl Webhook {
             secret: secret.into(),
             body: Bytes::new(),
             id_pointer: "/id".to_owned(),
-            event_name: EVENT_NAME.to_owned(),
+            event_name: scheme.event_name().to_owned(),
         }
     }
 
@@ -103,6 +121,17 @@ impl Webhook {
                     ("webhook-id", id.to_owned()),
                     ("webhook-timestamp", timestamp),
                     ("webhook-signature", format!("v1,{}", STANDARD.encode(signature))),
+                ]
+            }
+            Scheme::Shopify => {
+                let signature = STANDARD.encode(sign(self.secret.as_bytes(), &[body]));
+                vec![
+                    ("X-Shopify-Hmac-Sha256", signature),
+                    ("X-Shopify-Webhook-Id", id.to_owned()),
+                    // Some receivers know an event by this one, and a shop by its domain.
+                    ("X-Shopify-Event-Id", id.to_owned()),
+                    ("X-Shopify-Topic", self.event_name.clone()),
+                    ("x-shopify-shop-domain", "verify.myshopify.com".to_owned()),
                 ]
             }
         }

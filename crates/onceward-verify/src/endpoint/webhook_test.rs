@@ -8,6 +8,27 @@ fn github_is_signed_as_documented() {
     assert_eq!(fields[0].1, "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17");
 }
 
+/// The bytes of the same example, in base64.
+#[test]
+fn shopify_is_signed_over_the_body() {
+    let webhook = Webhook::new("http://app/hooks", Scheme::Shopify, "It's a Secret to Everybody");
+    let fields = webhook.fields("w-1", b"Hello, \x57orld!", 0);
+    let expected = [
+        ("X-Shopify-Hmac-Sha256", "dXEH6g6yUJ/CESIczphLijdXC211hsIsRvQ3nIsEPhc="),
+        ("X-Shopify-Webhook-Id", "w-1"),
+        ("X-Shopify-Topic", "orders/create"),
+    ];
+    for (name, value) in expected {
+        assert!(fields.contains(&(name, value.to_owned())), "{fields:?}");
+    }
+    assert_eq!(
+        fields,
+        webhook.fields("w-1", b"Hello, \x57orld!", 9),
+        "a later delivery has the same signature"
+    );
+    assert!(!Scheme::Shopify.signs_time() && !Scheme::GitHub.signs_time());
+}
+
 /// The example of the Standard Webhooks libraries.
 #[test]
 fn standard_webhooks_are_signed_as_documented() {

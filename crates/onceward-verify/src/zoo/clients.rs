@@ -4,9 +4,10 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::client_check::{INTENT_VARIABLE, URL_VARIABLE};
+use crate::endpoint::http_date_unix_s;
 
 /// Where a key comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,7 @@ struct ClientHabits {
     grows: bool,
     has_jitter: bool,
     honours_retry_after: bool,
+    reads_dates: bool,
     retries_refusals: bool,
     has_a_timestamp: bool,
 }
@@ -46,6 +48,7 @@ const RIGHT: ClientHabits = ClientHabits {
     grows: true,
     has_jitter: true,
     honours_retry_after: true,
+    reads_dates: true,
     retries_refusals: false,
     has_a_timestamp: false,
 };
@@ -80,7 +83,7 @@ pub fn all() -> &'static [ZooClient] {
     &ALL
 }
 
-static ALL: [ZooClient; 14] = [
+static ALL: [ZooClient; 15] = [
     broken("no-key", "sends no key", "same-key", ClientHabits { key: Key::None, ..RIGHT }),
     broken("key-per-try", "makes a key for each try", "same-key", ClientHabits { key: Key::Try, ..RIGHT }),
     broken(
@@ -114,6 +117,12 @@ static ALL: [ZooClient; 14] = [
         "knows no Retry-After",
         "retry-after",
         ClientHabits { honours_retry_after: false, ..RIGHT },
+    ),
+    broken(
+        "knows-only-seconds",
+        "passes over a date in Retry-After",
+        "retry-after",
+        ClientHabits { reads_dates: false, ..RIGHT },
     ),
     broken(
         "retries-refusals",
@@ -170,6 +179,7 @@ pub fn call(client: &ZooClient, folder: &Path) -> io::Result<()> {
             break;
         }
         let asked = answer.and_then(|answer| answer.retry_after).filter(|_| habits.honours_retry_after);
+        let asked = asked.and_then(|text| wait(&text, habits.reads_dates));
         std::thread::sleep(asked.unwrap_or_else(|| jittered(pause, habits.has_jitter)));
         if habits.grows {
             pause = (pause * 2).min(PAUSE_MAX);
@@ -209,9 +219,17 @@ fn jittered(pause: Duration, has_jitter: bool) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(u32::from_be_bytes(byte)) / f64::from(u32::MAX))
 }
 
+/// How long `Retry-After` asks to wait, in seconds or until a date.
+fn wait(text: &str, reads_dates: bool) -> Option<Duration> {
+    let date = || http_date_unix_s(text).filter(|_| reads_dates).map(Duration::from_secs);
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = text.parse().ok().map(Duration::from_secs);
+    seconds.or_else(|| Some(date()?.saturating_sub(now())))
+}
+
 struct Got {
     status: u16,
-    retry_after: Option<Duration>,
+    retry_after: Option<String>,
 }
 
 /// Sends one request. An answer that ends too early is none.
@@ -242,6 +260,6 @@ fn send(url: &str, key: Option<&str>, body: &str) -> io::Result<Got> {
     }
     Ok(Got {
         status: head.split(' ').nth(1).and_then(|text| text.parse().ok()).ok_or_else(|| bad("no status"))?,
-        retry_after: field("retry-after").and_then(|(_, value)| value.parse().ok()).map(Duration::from_secs),
+        retry_after: field("retry-after").map(|(_, value)| value.to_owned()),
     })
 }

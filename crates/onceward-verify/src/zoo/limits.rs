@@ -16,6 +16,10 @@ pub enum Versions {
     CheckThenWrite,
     /// It compares before it looks for the key, so that the retry of a change that was done is refused.
     BeforeTheKey,
+    /// It compares, then works, and then writes. Work that takes no time is one step with the two.
+    BeforeSlowWork,
+    /// In one step with the change, and a change of another version is told 409.
+    RefusedWith409,
 }
 
 /// The resource.
@@ -33,44 +37,51 @@ impl Limits {
         Self::reply(version)
     }
 
-    /// Changes it, if this is still its version.
-    pub(super) async fn change(&self, how: Versions, key: Vec<u8>, matches: &str) -> Reply {
+    /// Changes it after this much work, if this is still its version.
+    pub(super) async fn change(&self, how: Versions, key: Vec<u8>, matches: &str, work: Duration) -> Reply {
+        let is_current = || self.read().fields[0].1 == matches;
+        let other_version = match how {
+            Versions::RefusedWith409 => Reply::plain(409, "another version"),
+            _ => Reply::plain(412, "another version"),
+        };
+        if how == Versions::BeforeTheKey && !is_current() {
+            return other_version;
+        }
+        if let Some(reply) = self.known(&key) {
+            return reply;
+        }
+        let compares_first = match how {
+            Versions::CheckThenWrite => true,
+            Versions::BeforeSlowWork => !work.is_zero(),
+            Versions::Right | Versions::BeforeTheKey | Versions::RefusedWith409 => false,
+        };
+        if compares_first && !is_current() {
+            return other_version;
+        }
+        tokio::time::sleep(work).await;
         if how == Versions::CheckThenWrite {
-            let current = self.read();
-            if let Some(reply) = self.known(&key) {
-                return reply;
-            }
-            if current.fields[0].1 != matches {
-                return Reply::plain(412, "another version");
-            }
             tokio::time::sleep(ROUND_TRIP).await;
-            return self.write(key);
         }
-        let mut state = self.state.lock().expect("nobody panics with it in hand");
-        let is_current = Self::reply(state.0).fields[0].1 == matches;
-        match state.1.get(&key) {
-            Some(_) if how == Versions::BeforeTheKey && !is_current => Reply::plain(412, "another version"),
-            Some(reply) => reply.clone(),
-            None if !is_current => Reply::plain(412, "another version"),
-            None => {
-                state.0 += 1;
-                let reply = Self::reply(state.0);
-                state.1.insert(key, reply.clone());
-                reply
-            }
-        }
+        self.write(key, (!compares_first).then_some(matches)).unwrap_or(other_version)
     }
 
     fn known(&self, key: &[u8]) -> Option<Reply> {
         self.state.lock().expect("nobody panics with it in hand").1.get(key).cloned()
     }
 
-    fn write(&self, key: Vec<u8>) -> Reply {
+    /// Writes, in one step with the comparison, if there is still one to be made; none where it is another version.
+    fn write(&self, key: Vec<u8>, matches: Option<&str>) -> Option<Reply> {
         let mut state = self.state.lock().expect("nobody panics with it in hand");
+        if let Some(reply) = state.1.get(&key) {
+            return Some(reply.clone());
+        }
+        if matches.is_some_and(|matches| Self::reply(state.0).fields[0].1 != matches) {
+            return None;
+        }
         state.0 += 1;
         let reply = Self::reply(state.0);
         state.1.insert(key, reply.clone());
-        reply
+        Some(reply)
     }
 
     fn reply(version: u64) -> Reply {

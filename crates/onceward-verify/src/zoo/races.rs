@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::careful::LOOK_EVERY;
 use super::charges::Charges;
+use super::events::Events;
 use super::receipt_map::{Receipt, ReceiptMap};
 use super::server::{Answering, Ask, Reply, Service};
 
@@ -211,12 +212,16 @@ impl Service for Racy {
     }
 }
 
-/// No layer at all: every request runs.
-pub(super) struct Plain;
+/// No layer at all: every request runs. Events may be known all the same.
+pub(super) struct Plain(pub(super) Events);
 
 impl Service for Plain {
     fn answer<'a>(&'a self, ask: Ask, charges: &'a Charges) -> Answering<'a> {
         Box::pin(async move { charges.charge(&ask).await })
+    }
+
+    fn events(&self) -> Events {
+        self.0
     }
 }
 

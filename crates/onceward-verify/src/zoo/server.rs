@@ -167,12 +167,14 @@ async fn handle(
         key.extend(json["request_id"].as_str().unwrap_or_default().bytes());
         key.extend(head.uri.query().unwrap_or_default().bytes());
         let matches = field("if-match").unwrap_or_default();
-        return Ok(response(charges.limits.change(service.versions(), key, matches).await));
+        let work = work(&head.headers).unwrap_or_default();
+        return Ok(response(charges.limits.change(service.versions(), key, matches, work).await));
     }
     let Ok(body) = body.collect().await else { return Ok(response(Reply::plain(400, "half a body"))) };
     if head.uri.path() == "/events" {
-        let (signature, body) = (field("stripe-signature").unwrap_or_default().to_owned(), body.to_bytes());
-        let take = async move { charges.inbox.take(service.events(), &signature, &body, &charges).await };
+        let (fields, body) = (head.headers, body.to_bytes());
+        let work = work(&fields).unwrap_or(WORK);
+        let take = async move { charges.inbox.take(service.events(), &fields, &body, work, &charges).await };
         return Ok(response(tokio::spawn(take).await.unwrap_or_else(|_| Reply::plain(500, "it panicked"))));
     }
     let credential = field("authorization").unwrap_or("anonymous").to_owned();
@@ -190,7 +192,7 @@ async fn handle(
         key_lines: key_lines(&head.headers),
         query: head.uri.query().unwrap_or_default().to_owned(),
         body: body.to_bytes(),
-        work: field("x-work-ms").and_then(|ms| ms.parse().ok()).map_or(WORK, Duration::from_millis),
+        work: work(&head.headers).unwrap_or(WORK),
         fails: field("x-fail").is_some(),
         fails_after: field("x-fail-after").and_then(|status| status.parse().ok()),
     };
@@ -199,6 +201,11 @@ async fn handle(
     }
     let work = tokio::spawn(async move { service.answer(ask, &charges).await });
     Ok(response(work.await.unwrap_or_else(|_| Reply::plain(500, "it panicked"))))
+}
+
+/// How long the work is to take, if the request says so.
+fn work(headers: &HeaderMap) -> Option<Duration> {
+    headers.get("x-work-ms")?.to_str().ok()?.parse().ok().map(Duration::from_millis)
 }
 
 fn key_lines(headers: &HeaderMap) -> Vec<Vec<u8>> {

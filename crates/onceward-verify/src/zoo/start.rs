@@ -94,7 +94,7 @@ fn check(service: &ZooService, port: u16) -> Check {
         webhook: Some(Webhook::new(format!("{base}/events"), Scheme::Stripe, WEBHOOK_SECRET)),
         other_url: Some(format!("{base}/refunds")),
         fail_headers: vec![pair("X-Fail", "yes")],
-        fail_after_effect_header: Some(pair("X-Fail-After", "{status}")),
+        fail_after_effect_headers: vec![pair("X-Fail-After", "{status}")],
         slow_header: Some(pair("X-Work-Ms", "800")),
         lease: LEASE,
         retention: Some(RETENTION),

@@ -7,6 +7,7 @@ use super::careful::{Careful, Habits};
 use super::charges::Charges;
 use super::compared::{Alike, Compared, GraphQl, KeyInBody, KeyInQuery, KeyOptional, Throttled};
 use super::durable::{self, AfterCrash, Beside, Journal};
+use super::events::Events;
 use super::failures;
 use super::fingerprints;
 use super::keys;
@@ -109,7 +110,19 @@ const fn durable(service: ZooService) -> ZooService {
 }
 
 static ALL: &[ZooService] = &[
-    broken("plain", "knows no keys at all", "simultaneous-duplicates", |_| one(Plain)),
+    broken("plain", "knows no keys at all; events are known by their ids", "simultaneous-duplicates", |_| {
+        one(Plain(Events::Right))
+    }),
+    ZooService {
+        // Keys and events are two mistakes.
+        also_found_by: &["redelivered-webhook"],
+        ..broken(
+            "plain-with-events-when-done",
+            "knows no keys at all; an event is known once it is done",
+            "simultaneous-duplicates",
+            |_| one(Plain(Events::WhenDone)),
+        )
+    },
     broken("check-then-write", "looks, and then writes", "simultaneous-duplicates", |_| {
         one(Compared::new(Racy::new(Race::CheckThenWrite)))
     }),
@@ -350,6 +363,21 @@ static ALL: &[ZooService] = &[
         "crash",
         |charges| one(Compared::new(Beside::open(durable::Flaw::RerunsOnStart, charges))),
     )),
+    broken(
+        "event-waiter-loses-patience",
+        "a delivery that waited for the first one for 400 ms works itself",
+        "redelivered-webhook",
+        |_| careful(versions::EventWaiterLosesPatience),
+    ),
+    broken(
+        "version-before-slow-work",
+        "the version is compared before slow work, and not again after it",
+        "lost-update",
+        |_| careful(versions::VersionBeforeSlowWork),
+    ),
+    sound("versions-with-409", "in memory; a change of a version that is gone gets 409", |_| {
+        careful(versions::VersionsWith409)
+    }),
     sound("waits", "in memory; a duplicate waits", |_| careful(sound::Waiting)),
     sound("conflicts", "in memory; a duplicate is told to come again", |_| careful(sound::Conflicting)),
     sound("locks", "in memory; a duplicate gets 423 until the first one is done", |_| {

@@ -39,3 +39,30 @@ impl Habits for EventsWhenDone {
         Events::WhenDone
     }
 }
+
+/// A delivery that waits for the first one works itself after a while.
+pub(super) struct EventWaiterLosesPatience;
+
+impl Habits for EventWaiterLosesPatience {
+    fn events(&self) -> Events {
+        Events::WaiterLosesPatience
+    }
+}
+
+/// The version is compared before slow work, and not again after it.
+pub(super) struct VersionBeforeSlowWork;
+
+impl Habits for VersionBeforeSlowWork {
+    fn versions(&self) -> Versions {
+        Versions::BeforeSlowWork
+    }
+}
+
+/// A change of a version that is gone is told 409.
+pub(super) struct VersionsWith409;
+
+impl Habits for VersionsWith409 {
+    fn versions(&self) -> Versions {
+        Versions::RefusedWith409
+    }
+}

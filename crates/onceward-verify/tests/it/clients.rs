@@ -74,6 +74,38 @@ async fn a_command_that_sends_nothing_is_no_client() {
     assert!(error.to_string().contains("sent nothing (it ended with success)"), "{error}");
 }
 
+/// A client that ends before it sends anything says why, and what it says of passwords is left out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_fails_at_its_start_is_quoted() {
+    let command = "TOKEN=s3cr3t; echo starting; echo \"no module named pay, token $TOKEN\" >&2; exit 1";
+    let error = ClientCheck::new(command).run().await.unwrap_err().to_string();
+    assert!(error.contains("ended with a failure") && error.contains("no module named pay"), "{error}");
+    assert!(error.contains("starting") && !error.contains("s3cr3t"), "{error}");
+    // The same of a run that fails later.
+    let folder = tempfile::tempdir().unwrap();
+    let mut mixed = check("by-name", &folder);
+    mixed.command =
+        format!("case $ONCEWARD_INTENT in *-3) echo no disk >&2; exit 1;; esac; {}", mixed.command);
+    mixed.scenarios = vec!["same-key".into()];
+    let report = mixed.run().await.unwrap();
+    assert!(report.findings[0].why.ends_with("(429); it wrote:\n    no disk"), "{}", report.findings[0].why);
+}
+
+/// A date in `Retry-After` is a time like any other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_date_in_retry_after_is_waited_for() {
+    for (name, is_late_enough) in [("by-name", true), ("knows-only-seconds", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut check = check(name, &folder);
+        check.scenarios = vec!["retry-after".into()];
+        let report = check.run().await.unwrap();
+        let finding = &report.findings[0];
+        let verdict = if is_late_enough { Verdict::Holds } else { Verdict::Violated };
+        assert_eq!(finding.verdict, verdict, "{}", report.text());
+        assert!(finding.why.contains("503 with a date"), "{}", finding.why);
+    }
+}
+
 /// A command that is another client for one of its intents.
 fn with_another(name: &str, intent: u32, other: &str, folder: &tempfile::TempDir) -> ClientCheck {
     let mut mixed = check(name, folder);

@@ -101,7 +101,7 @@ async fn the_layer_over_memory_holds() {
 async fn the_layer_runs_nothing_again_after_a_failure_that_came_after_the_effect() {
     let by_default = Route::builder().with_fingerprint(Rules::default().with_host(false)).build().unwrap();
     let mut check = serve(by_default).await;
-    check.fail_after_effect_header = Some(("X-Fail-After".to_owned(), "{status}".to_owned()));
+    check.fail_after_effect_headers = vec![("X-Fail-After".to_owned(), "{status}".to_owned())];
     check.scenarios = vec!["failed-after-effect".to_owned()];
     let report = check.run().await.unwrap();
     report.assert_holds();

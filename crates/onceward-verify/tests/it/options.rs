@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use onceward_verify::endpoint::report::Verdict;
 use onceward_verify::endpoint::{Check, Effects, FaultKind};
 use onceward_verify::zoo::start::{check_of_process, free_port};
@@ -25,10 +26,12 @@ struct Received {
 }
 
 /// A service that answers each key once. `X-Fail-Cleanly` fails before the effect; `X-Fail-Badly` too, and burns the key.
+/// `X-Fail-Late` fails after the effect, and keeps the failure as the answer; `X-Fail-Late-Badly` too, and frees the key.
 #[derive(Clone, Default)]
 struct Recorder {
     received: Arc<Mutex<Vec<Received>>>,
     answers: Arc<Mutex<HashMap<String, (StatusCode, String)>>>,
+    effects: Arc<Mutex<u64>>,
 }
 
 impl Recorder {
@@ -48,6 +51,12 @@ impl Recorder {
         }
         let created = (StatusCode::CREATED, format!("charge {number}"));
         let answer = if fields.contains_key("x-fail-badly") { failed } else { created };
+        *self.effects.lock().unwrap() += u64::from(answer.0 == StatusCode::CREATED);
+        let failed_late = (StatusCode::BAD_GATEWAY, "failed after the effect".to_owned());
+        if fields.contains_key("x-fail-late-badly") {
+            return failed_late.into_response();
+        }
+        let answer = if fields.contains_key("x-fail-late") { failed_late } else { answer };
         answers.insert(key, answer.clone());
         answer.into_response()
     }
@@ -59,7 +68,9 @@ impl Recorder {
             post(move |fields: HeaderMap, body: Bytes| async move { service.charge(&fields, body) });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let app = Router::new().route("/charges", handler);
+        let effects = self.effects.clone();
+        let count = get(move || async move { effects.lock().unwrap().to_string() });
+        let app = Router::new().route("/charges", handler).route("/count", count);
         tokio::spawn(async move { axum::serve(listener, app).await });
         let mut check = Check::new(format!("http://{address}/charges"));
         (check.clients, check.rounds) = (4, 2);
@@ -123,6 +134,29 @@ async fn every_way_to_fail_is_tried() {
             assert_eq!(finding.fault, Some(FaultKind::Wedged));
             assert!(finding.why.contains("the failure is replayed forever"), "{}", finding.why);
         }
+    }
+}
+
+/// The same of failures after the effect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_to_fail_after_the_effect_is_tried() {
+    let hook = |name: &str| (name.to_owned(), "1".to_owned());
+    for (hooks, verdict) in [
+        (vec![hook("X-Fail-Late")], Verdict::Holds),
+        (vec![hook("X-Fail-Late"), hook("X-Fail-Late-Badly")], Verdict::Violated),
+    ] {
+        let recorder = Recorder::default();
+        let mut check = recorder.serve().await;
+        check.effects = Effects::url(check.url.replace("/charges", "/count"));
+        check.lease = Duration::from_millis(300);
+        check.fail_after_effect_headers = hooks;
+        check.scenarios = vec!["failed-after-effect".into()];
+        let report = check.run().await.unwrap();
+        let finding = &report.findings[0];
+        assert_eq!(finding.verdict, verdict, "{}", report.text());
+        let hooks = finding.reproduce.matches("--fail-after-effect-header ").count();
+        assert_eq!(hooks, check.fail_after_effect_headers.len(), "{}", finding.reproduce);
+        assert_eq!(finding.fault, (verdict == Verdict::Violated).then_some(FaultKind::DoubleEffect));
     }
 }
 

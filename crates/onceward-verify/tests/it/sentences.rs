@@ -64,13 +64,48 @@ async fn races_are_run_against_slow_requests_too() {
     let report = judged("patient-only-at-home", "several-instances", |_| {}).await;
     assert_eq!(violated(&report).fault, Some(FaultKind::DoubleEffect));
     // Each of them has a slow round, which a sound service passes.
-    for scenario in
-        ["retry-after-hang-up", "other-body-during", "several-instances", "key-squatting", "failed-first"]
-    {
+    for scenario in [
+        "retry-after-hang-up",
+        "other-body-during",
+        "several-instances",
+        "key-squatting",
+        "failed-first",
+        "lost-update",
+        "redelivered-webhook",
+    ] {
         let report = judged("waits", scenario, |_| {}).await;
         report.assert_holds();
         assert!(report.findings[0].took_ms >= 800, "{scenario}: {} ms", report.findings[0].took_ms);
     }
+}
+
+/// What loses patience only with slow work is caught by the slow round, and by nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_events_and_slow_changes_have_rounds_of_their_own() {
+    for (name, scenario) in
+        [("event-waiter-loses-patience", "redelivered-webhook"), ("version-before-slow-work", "lost-update")]
+    {
+        let report = judged(name, scenario, |_| {}).await;
+        violated(&report);
+        judged(name, scenario, |check| check.slow_header = None).await.assert_holds();
+    }
+}
+
+/// The sentence names the statuses that the changes which lost got.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statuses_of_changes_that_lost_are_counted() {
+    let report = judged("versions-with-409", "lost-update", |_| {}).await;
+    report.assert_holds();
+    let finding = &report.findings[0];
+    assert!(finding.why.contains("the others got 409, and its retry"), "{}", finding.why);
+    assert!(
+        finding.notes[0].starts_with("25 of 25 changes of a version that is gone got 409"),
+        "{:?}",
+        finding.notes
+    );
+    let report = judged("waits", "lost-update", |_| {}).await;
+    assert!(report.findings[0].why.contains("the others got 412, and its retry"), "{}", report.text());
+    assert!(report.findings[0].notes.is_empty(), "{}", report.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,12 @@
 /// Such as `2026-11-18 17:04 UTC`.
 pub(super) fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3_600, second / 60 % 60)
+}
+
+/// Year, month and day of a number of days since 1970.
+pub(in crate::endpoint) fn civil(days: u64) -> (u64, u64, u64) {
     // Years from March, so that the day that a leap year has more is its last (Howard Hinnant's algorithm).
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -11,8 +17,7 @@ pub(super) fn utc(unix_s: u64) -> String {
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3_600, second / 60 % 60)
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

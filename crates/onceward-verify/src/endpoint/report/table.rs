@@ -1,12 +1,14 @@
 //! Puts several reports into one table: a column for each endpoint, a row for each scenario, with as many seeds as there are
 //! reports of one name.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Deserialize;
 
 use super::super::error::{Error, Result};
 use super::Report;
+use super::date;
 use super::markdown::cell;
 
 /// What a table needs of a report: also of one that was written as JSON and read again.
@@ -16,6 +18,9 @@ struct Summary {
     method: String,
     version: String,
     seed: u64,
+    /// Not in reports that are older than the field.
+    #[serde(default)]
+    started_unix_s: Option<u64>,
     requests: u64,
     took_ms: u64,
     findings: Vec<SummaryFinding>,
@@ -42,12 +47,14 @@ impl Table {
         self.add_json(name, &report.json()).expect("a report can be read");
     }
 
-    /// The same with a report that was written as JSON, or several in an array. Without a name its URL is one.
+    /// The same with a report that was written as JSON, several in an array, or those of a description. Without a name its
+    /// URL is one.
     pub fn add_json(&mut self, name: &str, json: &str) -> Result<()> {
         let wrong = |error: serde_json::Error| {
             Error::invalid(format!("this is no report of onceward verify: {error}"))
         };
         let value: serde_json::Value = serde_json::from_str(json).map_err(wrong)?;
+        let value = if value["reports"].is_array() { value["reports"].clone() } else { value };
         let reports = if value.is_array() { value } else { serde_json::Value::Array(vec![value]) };
         for report in serde_json::from_value::<Vec<Summary>>(reports).map_err(wrong)? {
             let name =
@@ -107,7 +114,24 @@ fn verdicts(reports: &[Summary], scenario: &str) -> String {
         .iter()
         .filter_map(|report| report.findings.iter().find(|finding| finding.scenario == scenario))
         .collect();
-    let short = |finding: &SummaryFinding| match finding.verdict.as_str() {
+    let mut counted: Vec<(&str, usize)> = Vec::new();
+    for verdict in found.iter().map(|finding| short(finding)) {
+        match counted.iter_mut().find(|(other, _)| *other == verdict) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((verdict, 1)),
+        }
+    }
+    counted.sort_by_key(|(verdict, _)| badness(verdict));
+    match &counted[..] {
+        [] => String::new(),
+        [(verdict, _)] => (*verdict).to_owned(),
+        [(verdict, count), ..] => format!("{verdict} {count}/{}", found.len()),
+    }
+}
+
+/// A verdict as the table has it.
+fn short(finding: &SummaryFinding) -> &'static str {
+    match finding.verdict.as_str() {
         "holds" => "H",
         "held" => "held",
         "violated" if finding.same_cause_as.is_some() => "v",
@@ -115,22 +139,38 @@ fn verdicts(reports: &[Summary], scenario: &str) -> String {
         "vacuous" => "vac",
         "inconclusive" => "?",
         _ => "–",
-    };
-    let mut counted: Vec<(&str, usize)> = Vec::new();
-    for finding in &found {
-        match counted.iter_mut().find(|(other, _)| *other == short(finding)) {
-            Some((_, count)) => *count += 1,
-            None => counted.push((short(finding), 1)),
-        }
     }
-    // The worst first.
-    let order = ["**V**", "v", "held", "?", "vac", "H", "–"];
-    counted.sort_by_key(|(verdict, _)| order.iter().position(|other| other == verdict));
-    match &counted[..] {
-        [] => String::new(),
-        [(verdict, _)] => (*verdict).to_owned(),
-        [(verdict, count), ..] => format!("{verdict} {count}/{}", found.len()),
+}
+
+/// Verdicts of a table with their names, the worst first.
+const VERDICTS: [(&str, &str); 7] = [
+    ("**V**", "violated"),
+    ("v", "violated with the same cause"),
+    ("held", "held"),
+    ("?", "inconclusive"),
+    ("vac", "vacuous"),
+    ("H", "holds"),
+    ("–", "not applicable"),
+];
+
+fn badness(verdict: &str) -> usize {
+    VERDICTS.iter().position(|(other, _)| *other == verdict).unwrap_or(VERDICTS.len())
+}
+
+/// How many scenarios of a column came to which verdict, each by its worst seed.
+fn summary(reports: &[Summary]) -> String {
+    let mut worst: BTreeMap<&str, usize> = BTreeMap::new();
+    for finding in reports.iter().flat_map(|report| &report.findings) {
+        let badness = badness(short(finding));
+        let known = worst.entry(&finding.scenario).or_insert(badness);
+        *known = badness.min(*known);
     }
+    let count = |index: usize| worst.values().filter(|other| **other == index).count();
+    let parts = VERDICTS.iter().enumerate().map(|(index, (_, name))| (count(index), name));
+    let parts: Vec<String> =
+        parts.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+    let by = if reports.len() > 1 { " (each scenario by its worst seed)" } else { "" };
+    format!("{}{by}", parts.join(", "))
 }
 
 /// What was found in one column.
@@ -140,9 +180,12 @@ fn column(out: &mut String, name: &str, reports: &[Summary]) {
     let took_s = reports.iter().map(|report| report.took_ms).sum::<u64>().div_ceil(1000);
     let version = reports.first().map(|report| report.version.as_str()).unwrap_or_default();
     let plural = if seeds.len() == 1 { "seed" } else { "seeds" };
+    let started = reports.iter().filter_map(|report| report.started_unix_s).min();
+    let started = started.map(|unix_s| format!("{}, ", date::utc(unix_s))).unwrap_or_default();
     let _ = write!(
         out,
-        "\n### {name}\n\n{requests} requests in {took_s} s, {plural} {}, onceward verify {version}.\n\n",
+        "\n### {name}\n\n{}.\n\n{requests} requests in {took_s} s, {plural} {}, {started}onceward verify {version}.\n\n",
+        summary(reports),
         seeds.join(", ")
     );
     let mut said: Vec<&str> = Vec::new();

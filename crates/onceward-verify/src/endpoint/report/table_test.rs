@@ -1,8 +1,9 @@
 use super::Table;
 
 fn report(seed: u64, findings: &str) -> String {
+    let started = 1_763_484_660 + 3_600 * seed;
     format!(
-        r#"{{"url":"http://app/charges","method":"POST","version":"0.1.0","seed":{seed},"requests":10,"took_ms":1500,"findings":[{findings}]}}"#
+        r#"{{"url":"http://app/charges","method":"POST","version":"0.1.0","seed":{seed},"started_unix_s":{started},"requests":10,"took_ms":1500,"findings":[{findings}]}}"#
     )
 }
 
@@ -36,5 +37,21 @@ fn seeds_are_counted_and_columns_are_merged_by_name() {
     assert!(!text.contains("expiry"), "applies nowhere: {text}");
     assert!(text.contains("* crash (double effect): because \\| of"), "{text}");
     assert!(text.contains("seeds 0, 1") && text.contains("Nothing was violated."), "{text}");
+    let summary = "1 violated, 1 violated with the same cause (each scenario by its worst seed).";
+    assert!(text.contains(summary) && text.contains("\n1 not applicable.\n"), "{text}");
+    assert!(text.contains("seeds 0, 1, 2025-11-18 16:51 UTC, onceward verify 0.1.0"), "the first: {text}");
     assert!(table.add_json("", "[{}]").is_err());
+}
+
+/// Reports of a description are a member of an object, and older ones have no date.
+#[test]
+fn reports_of_a_description_and_older_ones_are_read() {
+    let new = report(0, &finding("crash", "holds", ""));
+    let old = new.replace(r#""started_unix_s":1763484660,"#, "");
+    assert_ne!(old, new);
+    let mut table = Table::default();
+    table.add_json("new", &format!(r#"{{"without_key":["POST /refunds"],"reports":[{new}]}}"#)).unwrap();
+    table.add_json("old", &old).unwrap();
+    let text = table.markdown();
+    assert!(text.contains("| crash | H | H |") && text.contains("seed 0, onceward verify"), "{text}");
 }

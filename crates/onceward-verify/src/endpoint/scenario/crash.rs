@@ -18,6 +18,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "crash",
     promise: "Killed at any moment and started again, there is at most one effect, and the key is soon free or done.",
+    by_key: true,
     lacks: |setup| setup.check.start_command.is_none().then_some("say how it is started with --start-cmd"),
     plan,
     run: |context| Box::pin(run(context)),

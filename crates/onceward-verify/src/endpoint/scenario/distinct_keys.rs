@@ -9,6 +9,7 @@ use super::{Plan, Scenario, Stop, nothing};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "distinct-keys",
     promise: "Two keys that differ in anything are two keys.",
+    by_key: true,
     lacks: nothing,
     plan,
     run: |context| Box::pin(run(context)),

@@ -15,6 +15,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "expiry",
     promise: "An answer is kept for as long as promised; after that a retry runs again or is refused.",
+    by_key: true,
     lacks: |setup| setup.check.retention.is_none().then_some("say what is promised with --retention"),
     plan,
     run: |context| Box::pin(run(context)),

@@ -12,8 +12,9 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "failed-after-effect",
     promise: "A failure after the effect does not free the key: no retry has a second effect, and the key is not stuck.",
+    by_key: true,
     lacks: |setup| {
-        if setup.check.fail_after_effect_header.is_none() {
+        if setup.check.fail_after_effect_headers.is_empty() {
             return Some("give a field that makes it fail after its effect with --fail-after-effect-header");
         }
         // Failures look the same whether there was an effect or not.
@@ -29,17 +30,22 @@ const STATUSES: [u16; 5] = [408, 500, 502, 503, 504];
 /// `Retry-After` is waited for, but not for longer than this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
-fn statuses(setup: &Setup) -> &'static [u16] {
-    let value = setup.check.fail_after_effect_header.as_ref().map(|(_, value)| value.as_str());
-    // Without a place for it, the endpoint chooses the status.
-    if value.is_some_and(|value| value.contains(PLACEHOLDER)) { &STATUSES } else { &STATUSES[..1] }
+/// Every field with its value: one for each status, where the value has a place for it.
+fn hooks(setup: &Setup) -> Vec<(String, String)> {
+    let of_hook = |(name, value): &(String, String)| {
+        // Without a place for it, the endpoint chooses the status.
+        let count = if value.contains(PLACEHOLDER) { STATUSES.len() } else { 1 };
+        let filled = |status: &u16| (name.clone(), value.replace(PLACEHOLDER, &status.to_string()));
+        STATUSES[..count].iter().map(filled).collect::<Vec<_>>()
+    };
+    setup.check.fail_after_effect_headers.iter().flat_map(of_hook).collect()
 }
 
 /// What stands for the status in the value of the field.
 const PLACEHOLDER: &str = "{status}";
 
 fn plan(setup: &Setup) -> Plan {
-    let count = statuses(setup).len() as u64;
+    let count = hooks(setup).len() as u64;
     Plan::new(
         count * (3 + TRIES_MAX),
         format!(
@@ -49,15 +55,13 @@ fn plan(setup: &Setup) -> Plan {
 }
 
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
-    let (name, value) = context.setup.check.fail_after_effect_header.clone().expect("it is not lacking");
-    let statuses = statuses(context.setup);
-    let count = statuses.len();
+    let hooks = hooks(context.setup);
+    let count = hooks.len();
     let (mut held, mut replayed) = (0, 0);
     // One wait for the lease of all of them.
     let (mut failed, begun) = (Vec::new(), Instant::now());
-    for status in statuses {
-        let value = value.replace(PLACEHOLDER, &status.to_string());
-        failed.push(fail(context, &name, &value).await?);
+    for (name, value) in &hooks {
+        failed.push(fail(context, name, value).await?);
     }
     let asked =
         failed.iter().filter_map(|(_, shot)| shot.answer()?.retry_after_s()).max().unwrap_or_default();
@@ -130,11 +134,12 @@ async fn fail(context: &mut ScenarioContext<'_>, name: &str, value: &str) -> Res
     let request = context.request(&key).replace(name, value);
     let first = context.send(request.clone().called("fails after its effect")).await?;
     if first.success().is_some() {
-        let why = format!("--fail-after-effect-header did not make it fail: {}", first.ending);
+        let why = format!("--fail-after-effect-header {name} did not make it fail: {}", first.ending);
         return Err(Stop::inconclusive(why));
     }
     if context.runs(before, 1).await? == Some(0) {
-        return Err(Stop::inconclusive("--fail-after-effect-header made it fail without an effect"));
+        let why = format!("--fail-after-effect-header {name} made it fail without an effect");
+        return Err(Stop::inconclusive(why));
     }
     // A retry is the same request: an endpoint may compare its fields.
     for _ in 0..2 {

@@ -11,6 +11,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "failed-first",
     promise: "After a failure the same key can be tried again until it is done, with one effect in all.",
+    by_key: true,
     lacks: |setup| {
         setup.check.fail_headers.is_empty().then_some("give a field that makes it fail with --fail-header")
     },

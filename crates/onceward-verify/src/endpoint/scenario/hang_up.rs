@@ -11,6 +11,7 @@ use super::{Plan, Scenario, Stop, nothing};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "retry-after-hang-up",
     promise: "A client that hung up before the answer gets it by a retry, and there is still one effect.",
+    by_key: true,
     lacks: nothing,
     plan,
     run: |context| Box::pin(run(context)),

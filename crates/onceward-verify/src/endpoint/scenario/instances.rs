@@ -8,6 +8,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "several-instances",
     promise: "Duplicates that reach different instances have one effect and one answer.",
+    by_key: true,
     lacks: |setup| (setup.instances.len() < 2).then_some("give more instances with --also-url"),
     plan,
     run: |context| Box::pin(run(context)),

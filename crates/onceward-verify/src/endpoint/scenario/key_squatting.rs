@@ -8,6 +8,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "key-squatting",
     promise: "Nobody can take a key from another tenant by using it first: the owner's request runs all the same.",
+    by_key: true,
     lacks: |setup| {
         if setup.check.tenants.is_empty() {
             return Some("give the fields of two tenants with --tenant-header");

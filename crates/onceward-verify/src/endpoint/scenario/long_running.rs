@@ -11,6 +11,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "long-running-duplicates",
     promise: "Duplicates of a request that runs for long wait or are told to come again, however long that takes.",
+    by_key: true,
     lacks: |setup| {
         setup.check.slow_header.is_none().then_some("give a field that makes it slow with --slow-header")
     },

@@ -12,6 +12,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "malformed-keys",
     promise: "A key that is accepted is honoured, however odd; one that is not is refused, not ignored.",
+    by_key: true,
     lacks: |setup| {
         setup.check.key_parameter.is_some().then_some("the key is in the query, which has no form of its own")
     },

@@ -8,6 +8,7 @@ use super::{Plan, Scenario, Stop, nothing};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "missing-key",
     promise: "Requests without a key are refused, or each of them runs: they are never taken for one another.",
+    by_key: true,
     lacks: nothing,
     plan,
     run: |context| Box::pin(run(context)),

@@ -9,6 +9,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "other-body-after",
     promise: "The key of a request that is done is refused with another body, and the first answer stands.",
+    by_key: true,
     lacks: |setup| setup.alt_body.is_none().then_some("give another valid body with --alt-body"),
     plan,
     run: |context| Box::pin(run(context)),

@@ -13,6 +13,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "other-body-during",
     promise: "Of two bodies under one key one wins; the other is refused, also while the first is running.",
+    by_key: true,
     lacks: |setup| setup.alt_body.is_none().then_some("give another valid body with --alt-body"),
     plan,
     run: |context| Box::pin(run(context)),

@@ -9,6 +9,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "other-path",
     promise: "A key that was used at one endpoint is never answered with that at another.",
+    by_key: true,
     lacks: |setup| setup.other.is_none().then_some("give another endpoint with --other-url"),
     plan,
     run: |context| Box::pin(run(context)),

@@ -9,6 +9,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "other-tenant",
     promise: "A key belongs to its tenant: another's use of it is neither answered with it nor refused for it.",
+    by_key: true,
     lacks: |setup| {
         setup.check.tenants.is_empty().then_some("give the fields of two tenants with --tenant-header")
     },

@@ -10,6 +10,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "refreshed-credential",
     promise: "A retry with a refreshed credential of the same client is a retry: it does not run.",
+    by_key: true,
     lacks: |setup| {
         setup.check.refreshed.is_none().then_some("give the refreshed credential with --refreshed-header")
     },

@@ -10,6 +10,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "reordered-json",
     promise: "A retry with the same JSON in other bytes never runs.",
+    by_key: true,
     lacks: |setup| setup.reordered.is_none().then_some("the body is no JSON object"),
     plan,
     run: |context| Box::pin(run(context)),

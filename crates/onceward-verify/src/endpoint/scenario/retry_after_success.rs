@@ -8,6 +8,7 @@ use super::{Plan, Scenario, Stop, nothing};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "retry-after-success",
     promise: "A retry of what is done gets the same status, fields and body, and has no effect.",
+    by_key: true,
     lacks: nothing,
     plan,
     run: |context| Box::pin(run(context)),

@@ -11,6 +11,7 @@ use super::{Plan, Scenario, Stop, nothing};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "simultaneous-duplicates",
     promise: "However many send the same request at the same moment, it has one effect and one answer.",
+    by_key: true,
     lacks: nothing,
     plan,
     run: |context| Box::pin(run(context)),

@@ -12,6 +12,7 @@ use super::{Plan, Scenario, Stop};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "slow-owner",
     promise: "A request that runs for longer than the lease still has one effect and one answer.",
+    by_key: true,
     lacks: |setup| {
         setup.check.slow_header.is_none().then_some("give a field that makes it slow with --slow-header")
     },

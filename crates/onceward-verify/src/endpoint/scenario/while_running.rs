@@ -11,6 +11,7 @@ use super::{Plan, Scenario, Stop, nothing};
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "retry-while-running",
     promise: "A retry while the first is running waits for its answer or is told to come again; it never runs.",
+    by_key: true,
     lacks: nothing,
     plan,
     run: |context| Box::pin(run(context)),
