@@ -1,5 +1,5 @@
 //! Limits the number of running intents and the memory for request bodies. Replays and duplicates do not count as
-//! running; they have a bound of their own, far above, and what runs does not count in that one.
+//! running; they have bounds of their own, far above, and what runs does not count in those.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use onceward::Id;
+use onceward::{Error, ErrorKind, Id};
 use tokio::time::Instant;
 
 use crate::drain_rate::{DrainRate, chance};
@@ -27,10 +27,14 @@ use crate::problem::Problem;
 ///   is refused with `in-progress`; if not, it runs or is replayed as always, so that waiting duplicates never block new
 ///   work. By default four times as many as may run. In the upper half, one scope and one [`ClientAddress`] may each have
 ///   at most a quarter of the bound.
+/// * Requests that are looked up in the store without waiting, because of that bound: as many again. One more is refused
+///   with `overloaded` before the store is asked, unless the process has its answer in memory.
 /// * Bytes of request bodies in memory, of everything that is guarded: a body over the limit is refused with
 ///   `overloaded`.
 /// * Bytes of request bodies of one [`ClientAddress`], if a bound is set: a body over it is refused with
 ///   `quota-exceeded`. Small bodies do not count.
+///
+/// A limit of requests or intents is at least 1: see [`OncewardLayer::with_admission`](crate::OncewardLayer::with_admission).
 #[derive(Debug)]
 pub struct Admission {
     running_max: usize,
@@ -40,7 +44,9 @@ pub struct Admission {
     body_bytes_max: usize,
     body_bytes_per_address_max: Option<usize>,
     running: AtomicUsize,
-    answering: AtomicUsize,
+    waiting: AtomicUsize,
+    /// What is looked up without waiting.
+    at_once: AtomicUsize,
     waiting_by_scope: Mutex<HashMap<Box<str>, usize>>,
     waiting_by_address: Mutex<HashMap<IpAddr, usize>>,
     body_bytes: AtomicUsize,
@@ -77,7 +83,8 @@ impl Default for Admission {
             body_bytes_max: 256 << 20,
             body_bytes_per_address_max: None,
             running: AtomicUsize::new(0),
-            answering: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            at_once: AtomicUsize::new(0),
             waiting_by_scope: Mutex::default(),
             waiting_by_address: Mutex::default(),
             body_bytes: AtomicUsize::new(0),
@@ -114,7 +121,8 @@ impl Admission {
         self
     }
 
-    /// Sets how many guarded requests may wait for a run or be looked up in the store at once.
+    /// Sets how many guarded requests may wait for a run or be looked up in the store at once. As many again are looked up
+    /// without waiting.
     pub fn with_answering_max(mut self, requests: usize) -> Self {
         self.answering_max = Some(requests);
         self
@@ -144,7 +152,23 @@ impl Admission {
 
     /// How many guarded requests wait for a run or are looked up in the store now.
     pub fn answering(&self) -> usize {
-        self.answering.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed) + self.at_once.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn check_limits(&self) -> Result<(), Error> {
+        let limits = [
+            ("running_max", Some(self.running_max)),
+            ("running_per_scope_max", self.running_per_scope_max),
+            ("running_per_address_max", self.running_per_address_max),
+            ("answering_max", self.answering_max),
+        ];
+        match limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let why = "must be at least 1: a limit of zero would refuse everything";
+                Err(Error::new(ErrorKind::Invalid, format!("admission: {name} {why}")))
+            }
+        }
     }
 
     /// Whether one more intent of this scope and client could run now. This reserves nothing.
@@ -194,13 +218,31 @@ impl Admission {
         Ok(permit)
     }
 
-    /// Counts one more request that waits or is looked up, until [`Self::end_waiting`]. `None` if it must not wait.
-    pub(crate) fn begin_waiting(&self, id: &Id, client: Option<ClientAddress>) -> Option<WaitingPlace> {
+    /// Counts one more request that waits or is looked up in the store, until [`Self::end_answering`].
+    pub(crate) fn begin_answering(
+        &self,
+        id: &Id,
+        client: Option<ClientAddress>,
+    ) -> Result<AnsweringPlace, Problem> {
         let max = self.answering_max.unwrap_or(self.running_max.saturating_mul(ANSWERING_PER_RUNNING));
-        let place = WaitingPlace::default();
-        let before = self.answering.fetch_add(1, Ordering::Relaxed);
+        if let Some(place) = self.begin_waiting(id, client, max) {
+            return Ok(place);
+        }
+        // Counted by themselves: they take no place from those that may wait.
+        let place = AnsweringPlace { is_at_once: true, ..AnsweringPlace::default() };
+        if self.at_once.fetch_add(1, Ordering::Relaxed) >= max {
+            self.end_answering(&place);
+            return Err(self.overloaded());
+        }
+        Ok(place)
+    }
+
+    /// A place to wait in. `None` if it must not wait.
+    fn begin_waiting(&self, id: &Id, client: Option<ClientAddress>, max: usize) -> Option<AnsweringPlace> {
+        let place = AnsweringPlace::default();
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         if before >= max {
-            self.end_waiting(&place);
+            self.end_answering(&place);
             return None;
         }
         // Until then no scope and no address can have more than half of the bound, and nothing need be looked up.
@@ -217,18 +259,19 @@ impl Admission {
             fits
         });
         if !charged {
-            self.end_waiting(&place);
+            self.end_answering(&place);
             return None;
         }
-        Some(WaitingPlace { charged: Some(Box::new((id.clone(), address))), ..place })
+        Some(AnsweringPlace { charged: Some(Box::new((id.clone(), address))), ..place })
     }
 
     /// Gives back a place; a second time changes nothing.
-    pub(crate) fn end_waiting(&self, place: &WaitingPlace) {
+    pub(crate) fn end_answering(&self, place: &AnsweringPlace) {
         if place.ended.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.answering.fetch_sub(1, Ordering::Relaxed);
+        let count = if place.is_at_once { &self.at_once } else { &self.waiting };
+        count.fetch_sub(1, Ordering::Relaxed);
         if let Some(charged) = &place.charged {
             let (id, address) = &**charged;
             give_one(&self.waiting_by_scope, id.scope());
@@ -310,12 +353,20 @@ impl Admission {
     }
 }
 
-/// The place of a request that waits or is looked up.
+/// The place of a request that waits or is looked up in the store.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingPlace {
+pub(crate) struct AnsweringPlace {
+    is_at_once: bool,
     /// Whom it is charged to, if it was crowded, which is rare.
     charged: Option<Box<(Id, Option<IpAddr>)>>,
     ended: AtomicBool,
+}
+
+impl AnsweringPlace {
+    /// Whether it may wait.
+    pub(crate) fn waits(&self) -> bool {
+        !self.is_at_once
+    }
 }
 
 /// Counts one more of this key, if there are fewer than `max`.

@@ -82,16 +82,27 @@ fn one_address_cannot_take_all_that_may_run() {
 #[test]
 fn waiting_requests_have_a_bound_of_their_own_and_places_are_returned_once() {
     let admission = Admission::new().with_running_max(2);
-    let places: Vec<_> = (0..4).map(|_| admission.begin_waiting(&id("a"), None).unwrap()).collect();
+    let wait = |scope: &str| {
+        let place = admission.begin_answering(&id(scope), None).unwrap();
+        assert!(place.waits(), "{scope}");
+        place
+    };
+    let places: Vec<_> = (0..4).map(|_| wait("a")).collect();
     // From half of the eight places on, one scope gets two more.
-    let charged: Vec<_> = (0..2).map(|_| admission.begin_waiting(&id("a"), None).unwrap()).collect();
-    assert!(admission.begin_waiting(&id("a"), None).is_none());
-    let other = admission.begin_waiting(&id("b"), None).unwrap();
-    let last = admission.begin_waiting(&id("c"), None).unwrap();
-    assert!(admission.begin_waiting(&id("d"), None).is_none(), "all eight are taken");
-    assert_eq!((admission.answering(), admission.running()), (8, 0));
-    for place in places.iter().chain(&charged).chain([&other, &last, &last]) {
-        admission.end_waiting(place);
+    let charged: Vec<_> = (0..2).map(|_| wait("a")).collect();
+    let share = admission.begin_answering(&id("a"), None).unwrap();
+    assert!(!share.waits());
+    let (other, last) = (wait("b"), wait("c"));
+    // All eight are taken, and as many again may be looked up without waiting.
+    let at_once: Vec<_> = (0..7).map(|_| admission.begin_answering(&id("d"), None).unwrap()).collect();
+    assert!(at_once.iter().all(|place| !place.waits()));
+    assert_eq!((admission.answering(), admission.running()), (16, 0));
+    assert_eq!(refused(admission.begin_answering(&id("e"), None)), "overloaded");
+    assert_eq!(admission.answering(), 16, "a refused request is not counted");
+    admission.end_answering(&other);
+    let next = wait("e");
+    for place in places.iter().chain(&charged).chain(&at_once).chain([&share, &other, &last, &last, &next]) {
+        admission.end_answering(place);
     }
     assert_eq!(admission.answering(), 0);
     assert!(charge_map(&admission.waiting_by_scope) == 0);
@@ -104,14 +115,15 @@ fn an_address_with_many_scopes_leaves_places_for_others() {
     let at = |last: u8| Some(ClientAddress([192, 0, 2, last].into()));
     let mut places = Vec::new();
     for scope in 0..100 {
-        places.extend(admission.begin_waiting(&id(&format!("s{scope}")), at(1)));
+        places.extend(admission.begin_answering(&id(&format!("s{scope}")), at(1)));
     }
-    assert_eq!(places.len(), 6);
-    places.extend(admission.begin_waiting(&id("other"), at(2)));
-    places.extend(admission.begin_waiting(&id("other"), at(2)));
-    assert_eq!(places.len(), 8);
+    assert_eq!(places.iter().filter(|place| place.waits()).count(), 6);
+    assert_eq!(places.len(), 6 + 8, "as many as may wait are looked up at once");
+    places.extend(admission.begin_answering(&id("other"), at(2)));
+    places.extend(admission.begin_answering(&id("other"), at(2)));
+    assert_eq!(places.iter().filter(|place| place.waits()).count(), 8);
     for place in &places {
-        admission.end_waiting(place);
+        admission.end_answering(place);
     }
     assert_eq!(charge_map(&admission.waiting_by_scope) + charge_map(&admission.waiting_by_address), 0);
 }

@@ -18,7 +18,7 @@ use http_body::Body;
 use onceward::{Id, Onceward};
 use tower_service::Service;
 
-use crate::admission::{ClientAddress, ReservedBytes, WaitingPlace};
+use crate::admission::{AnsweringPlace, ClientAddress, ReservedBytes};
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::closes;
@@ -42,7 +42,7 @@ pub(crate) struct InFlight {
     shared: Arc<LayerState>,
     body_bytes: ReservedBytes,
     /// Where it is counted while it waits or is looked up.
-    waiting: Option<WaitingPlace>,
+    answering: Option<AnsweringPlace>,
     /// What its head has.
     pub(crate) fields: RequestFields,
 }
@@ -50,7 +50,7 @@ pub(crate) struct InFlight {
 impl InFlight {
     fn new(shared: &Arc<LayerState>, client: Option<ClientAddress>, fields: RequestFields) -> Self {
         shared.metrics.in_flight.one();
-        Self { shared: shared.clone(), body_bytes: ReservedBytes::of(client), waiting: None, fields }
+        Self { shared: shared.clone(), body_bytes: ReservedBytes::of(client), answering: None, fields }
     }
 
     /// Reserves memory for a piece of the body until the request ends.
@@ -59,15 +59,15 @@ impl InFlight {
     }
 
     /// Counts it among the requests that wait or are looked up in the store. `false` if it must not wait.
-    fn begin_waiting(&mut self, id: &Id, client: Option<ClientAddress>) -> bool {
-        self.waiting = self.shared.admission.begin_waiting(id, client);
-        self.waiting.is_some()
+    fn begin_answering(&mut self, id: &Id, client: Option<ClientAddress>) -> Result<bool, Problem> {
+        let place = self.answering.insert(self.shared.admission.begin_answering(id, client)?);
+        Ok(place.waits())
     }
 
     /// It runs: it waits no longer.
     pub(crate) fn runs(&self) {
-        if let Some(place) = &self.waiting {
-            self.shared.admission.end_waiting(place);
+        if let Some(place) = &self.answering {
+            self.shared.admission.end_answering(place);
         }
     }
 
@@ -269,8 +269,11 @@ where
         return Begun::Answered(answer::of(shared, asks.caller, answer));
     }
     let client = read.rest.parts.extensions.get().copied();
-    let asks =
-        if read.rest.in_flight.begin_waiting(asks.current.id(), client) { asks } else { asks.at_once() };
+    let asks = match read.rest.in_flight.begin_answering(asks.current.id(), client) {
+        Ok(true) => asks,
+        Ok(false) => asks.at_once(),
+        Err(problem) => return Begun::Answered(answer::refuse(read.rest.in_flight.shared(), problem)),
+    };
     let request = Request::from_parts(read.rest.parts, I::from(body));
     let service = read.rest.service;
     Begun::Running(IntentFuture::new(read.rest.in_flight, |slot| {

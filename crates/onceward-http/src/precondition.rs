@@ -145,14 +145,21 @@ impl Preconditions {
         self.if_match.is_some() || self.if_none_match.is_some() || self.if_unmodified_since.is_some()
     }
 
-    /// The refusal of a request whose precondition does not hold. It names both versions.
+    /// The refusal of a request whose precondition does not hold. It names the current version and, where `If-Match`
+    /// is what does not hold, those that the client expected.
     pub fn refusal(&self, current: Option<EntityTag>) -> Problem {
-        let condition = self.if_match.as_ref().or(self.if_none_match.as_ref());
-        let expected = match condition {
-            Some(TagCondition::Tags(tags)) => tags.clone(),
+        let expected = match &self.if_match {
+            Some(TagCondition::Tags(tags)) if self.if_match_failed(current.as_ref()) => tags.clone(),
             _ => Vec::new(),
         };
         Problem::PreconditionFailed { expected, current }
+    }
+
+    /// Whether, of the conditions that there are, `If-Match` is the one that does not hold for this version.
+    fn if_match_failed(&self, current: Option<&EntityTag>) -> bool {
+        let current = Validators { exists: current.is_some(), tag: current.cloned(), last_modified: None };
+        let holds = |condition: &TagCondition| condition.matches(&current, EntityTag::is_same_strong);
+        self.if_none_match.is_none() || !self.if_match.as_ref().is_some_and(holds)
     }
 
     /// Evaluates the preconditions in the order of RFC 9110, section 13.2.2.

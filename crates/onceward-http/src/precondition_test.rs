@@ -206,6 +206,29 @@ fn an_answer_without_carrying_out_names_the_current_version() {
     assert!(of(http::header::IF_MATCH, "\"7\"").answer(&Method::PUT, &current).is_none());
 }
 
+/// Of two conditions, the one that failed: a client that expected the version that is there has seen no conflict.
+#[test]
+fn a_refusal_names_what_the_client_expected_only_where_if_match_failed() {
+    let current = Validators::existing().with_tag(EntityTag::strong("7").unwrap());
+    for (fields, expected) in [
+        (&[("if-match", "\"6\"")][..], Some("[\"\\\"6\\\"\"]")),
+        (&[("if-match", "\"6\""), ("if-none-match", "\"7\"")], Some("[\"\\\"6\\\"\"]")),
+        (&[("if-match", "\"7\""), ("if-none-match", "\"7\"")], None),
+        (&[("if-match", "*"), ("if-none-match", "\"7\"")], None),
+        (&[("if-none-match", "\"7\"")], None),
+        (&[("if-none-match", "*")], None),
+    ] {
+        let preconditions = Preconditions::from_headers(&headers(fields)).unwrap();
+        let answer = preconditions.answer(&Method::PUT, &current).unwrap();
+        let problem: serde_json::Value = serde_json::from_slice(answer.body()).unwrap();
+        assert_eq!((answer.status().as_u16(), &problem["current"]), (412, &"\"7\"".into()), "{fields:?}");
+        let named = problem.get("expected").map(ToString::to_string);
+        assert_eq!(named.as_deref(), expected, "{fields:?}");
+        let changed = problem["detail"].as_str().unwrap().contains("was changed meanwhile");
+        assert_eq!(changed, expected.is_some(), "{problem}");
+    }
+}
+
 #[test]
 fn a_condition_on_a_row_is_what_one_statement_can_compare() {
     let of = |fields: &[(HeaderName, &'static str)]| {

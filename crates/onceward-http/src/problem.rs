@@ -70,7 +70,7 @@ pub enum Problem {
     PreconditionRequired,
     /// The precondition does not hold: the client expected another version.
     PreconditionFailed {
-        /// The versions that the client expected.
+        /// The versions that the client expected, if it named them.
         expected: Vec<EntityTag>,
         /// The version that is there, if there is one and it is known.
         current: Option<EntityTag>,
@@ -315,6 +315,11 @@ impl Problem {
             Self::PreconditionRequired => {
                 "Read the resource and send its ETag in If-Match, or If-None-Match: * to create it. Nothing was done.".into()
             }
+            Self::PreconditionFailed { expected, .. } if expected.is_empty() => {
+                "The resource is not in the state that the precondition asks for. Read it before you send another request. \
+                 Nothing was done."
+                    .into()
+            }
             Self::PreconditionFailed { .. } => {
                 "The resource was changed meanwhile. Read it again, merge, and send the new version. Nothing was done.".into()
             }
@@ -353,7 +358,9 @@ impl Problem {
             body["original_status"] = original.into();
         }
         if let Self::PreconditionFailed { expected, current } = &self {
-            body["expected"] = expected.iter().map(ToString::to_string).collect();
+            if !expected.is_empty() {
+                body["expected"] = expected.iter().map(ToString::to_string).collect();
+            }
             body["current"] = current.as_ref().map(ToString::to_string).into();
         }
         let mut response = Response::new(Bytes::from(body.to_string()));

@@ -21,6 +21,7 @@ use onceward::{
     Answer, Ask, Completed, Error, ErrorKind, Fingerprint, Id, OnDuplicate, OnUnknown, Onceward, Outcome,
     Policy, Refusal, Result, Retention,
 };
+use tokio::time::timeout;
 
 use crate::fingerprint::Caller;
 use crate::layer::LayerState;
@@ -31,6 +32,7 @@ const OPERATION: &str = "onceward/same-request";
 const ACROSS_SCOPES: &str = "onceward";
 /// A record is written at once, or its writer has died.
 const LEASE: Duration = Duration::from_secs(5);
+/// For one look, with all its rounds: a request that runs may wait for it.
 const WAIT: Duration = Duration::from_secs(1);
 /// The number of freed keys that are followed. A request with more of them in its window is not looked at further.
 const FREED_MAX: usize = 32;
@@ -136,7 +138,8 @@ pub(crate) async fn find_other_key(
 
 /// Whether the same request of this caller is known under another key that was not freed.
 async fn other_key(shared: &LayerState, rule: SameRequest, request: &AboutToRun) -> bool {
-    if !is_known_under_another_key(&shared.onceward, rule.window, request).await {
+    let look = is_known_under_another_key(&shared.onceward, rule.window, request);
+    if !timeout(WAIT, look).await.unwrap_or(false) {
         return false;
     }
     shared.metrics.same_request_other_key.one();
@@ -168,14 +171,14 @@ async fn is_known_under_another_key(onceward: &Onceward, window: Duration, reque
                     };
                 }
                 Left::Before => Named::Key(id.key().to_owned()),
-                Left::ByAnother => named_by(onceward, &record).await,
+                Left::ByAnother(named) => named,
                 Left::NotKnown => return false,
             }
         };
         let key = match named {
             Named::Key(key) => key,
-            // Its window is over.
-            Named::Nothing => return false,
+            // Its window is over, or its writer has died.
+            Named::Nothing | Named::Abandoned(_) => return false,
             Named::BeingWritten => return true,
         };
         if key == id.key() {
@@ -197,7 +200,8 @@ async fn other_scope(shared: &LayerState, rule: SameRequest, request: &AboutToRu
         return;
     }
     let Some(record) = record_id(ACROSS_SCOPES, fingerprint.digest()) else { return };
-    if leave(&shared.onceward, rule.window, &record, id.scope()).await == Left::ByAnother {
+    let left = timeout(WAIT, leave(&shared.onceward, rule.window, &record, id.scope())).await;
+    if let Ok(Left::ByAnother(Named::Key(_) | Named::BeingWritten)) = left {
         shared.metrics.same_request_other_scope.one();
     }
 }
@@ -213,18 +217,19 @@ fn record_id(scope: &str, at: &[u8; 32]) -> Option<Id> {
 }
 
 /// Whose record it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// This request, now.
     Now,
     /// One that says the same, before.
     Before,
-    ByAnother,
+    /// Another one, and what it says.
+    ByAnother(Named),
     /// It could not be found out in time.
     NotKnown,
 }
 
-/// Leaves the record, unless there is one.
+/// Leaves the record, unless there is one. One whose writer has died is taken over: it would be in the way of the next
+/// ones for days, and say nothing.
 async fn leave(onceward: &Onceward, window: Duration, record: &Id, says: &str) -> Left {
     let policy = Policy::http()
         .to_builder()
@@ -234,14 +239,28 @@ async fn leave(onceward: &Onceward, window: Duration, record: &Id, says: &str) -
         .with_retention(Retention::For(window))
         .build();
     let Ok(policy) = policy else { return Left::NotKnown };
-    let ask = Ask::new(record.clone(), Fingerprint::of(says.as_bytes()), policy);
-    let outcome = Outcome::succeeded(says.to_owned());
-    match onceward.run(ask, async |_| Ok(outcome)).await {
-        Ok(Answer::Completed(Completed { replayed: false, .. })) => Left::Now,
-        Ok(Answer::Completed(_)) => Left::Before,
-        Ok(Answer::Refused(Refusal::KeyReused)) => Left::ByAnother,
-        Ok(_) | Err(_) => Left::NotKnown,
+    let mut ask = Ask::new(record.clone(), Fingerprint::of(says.as_bytes()), policy);
+    // The second round is for a record that is taken over.
+    for _ in 0..2 {
+        let outcome = Outcome::succeeded(says.to_owned());
+        match onceward.run(ask.clone(), async |_| Ok(outcome)).await {
+            Ok(Answer::Completed(Completed { replayed: false, .. })) => return Left::Now,
+            // The key of a writer that died may have come again first: what was to be taken over is then its record.
+            Ok(Answer::Completed(Completed { outcome, .. })) => {
+                return match text(&outcome) {
+                    Some(key) if key != says => Left::ByAnother(Named::Key(key.to_owned())),
+                    _ => Left::Before,
+                };
+            }
+            Ok(Answer::Refused(Refusal::KeyReused)) => match named_by(onceward, record).await {
+                // Described by its fingerprint too, this ask may take over its lease.
+                Named::Abandoned(fingerprint) => ask = ask.with_older_fingerprints([fingerprint]),
+                named => return Left::ByAnother(named),
+            },
+            Ok(_) | Err(_) => return Left::NotKnown,
+        }
     }
+    Left::NotKnown
 }
 
 /// What a record says.
@@ -249,15 +268,26 @@ enum Named {
     Key(String),
     Nothing,
     BeingWritten,
+    /// Its writer has died before it said anything. This is the fingerprint of its claim.
+    Abandoned(Fingerprint),
 }
 
 async fn named_by(onceward: &Onceward, record: &Id) -> Named {
     let Ok(Some(receipt)) = onceward.receipt(record).await else { return Named::Nothing };
-    match receipt.status.outcome().and_then(|outcome| std::str::from_utf8(outcome.body()).ok()) {
-        Some(key) => Named::Key(key.to_owned()),
-        None if matches!(receipt.status, Status::Held(_)) => Named::BeingWritten,
-        None => Named::Nothing,
+    let over = receipt.due.is_over();
+    match &receipt.status {
+        Status::Held(held) if over => Named::Abandoned(held.claim.fingerprint),
+        Status::Held(_) => Named::BeingWritten,
+        _ if over => Named::Nothing,
+        status => {
+            let key = status.outcome().and_then(text);
+            key.map_or(Named::Nothing, |key| Named::Key(key.to_owned()))
+        }
     }
+}
+
+fn text(outcome: &Outcome) -> Option<&str> {
+    std::str::from_utf8(outcome.body()).ok()
 }
 
 /// Whether a key of this caller stands for nothing: it had no effect, and its outcome is not unknown.

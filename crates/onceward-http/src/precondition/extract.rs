@@ -9,9 +9,10 @@ use http::header::ETAG;
 use http::request::Parts;
 
 use super::{EntityTag, Preconditions};
+use crate::action::Effect;
 use crate::problem::Problem;
 
-/// A field that cannot be read is answered with 400, before the handler is called.
+/// A field that cannot be read is answered with 400, before the handler is called. The key is free then.
 impl<S: Sync> FromRequestParts<S> for Preconditions {
     type Rejection = Problem;
 
@@ -23,7 +24,13 @@ impl<S: Sync> FromRequestParts<S> for Preconditions {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status();
-        Problem::into_response(self, status).map(Body::from)
+        // The corrected request may come under the same key. The table of a route knows the other problems by their status.
+        let nothing_done = matches!(self, Self::PreconditionMalformed(_));
+        let mut response = Problem::into_response(self, status).map(Body::from);
+        if nothing_done {
+            response.extensions_mut().insert(Effect::None);
+        }
+        response
     }
 }
 

@@ -1,9 +1,11 @@
 //! Whether a route wants a precondition on every update.
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 
 use super::Preconditions;
 use crate::problem::Problem;
+
+static METHOD_OVERRIDE: HeaderName = HeaderName::from_static("x-http-method-override");
 
 /// Whether an update must say which version it is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +15,8 @@ pub enum PreconditionRule {
     #[default]
     Optional,
     /// A PUT, PATCH or DELETE without `If-Match`, `If-None-Match` or a readable `If-Unmodified-Since` is refused with
-    /// 428 `precondition-required`, with a key or without. The receipt comes first: a retry of a request that is done
+    /// 428 `precondition-required`, with a key or without; so is one that names such a method in
+    /// `X-HTTP-Method-Override`. The receipt comes first: a retry of a request that is done
     /// gets its recorded answer.
     Required,
 }
@@ -39,7 +42,7 @@ impl PreconditionRule {
     }
 
     fn check_required(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
-        if !Self::METHODS.contains(method) {
+        if !Self::METHODS.contains(method) && !overrides_with_update(headers) {
             return Ok(());
         }
         match Preconditions::from_headers(headers) {
@@ -48,6 +51,15 @@ impl PreconditionRule {
             Err(malformed) => Err(Problem::PreconditionMalformed(malformed.to_string())),
         }
     }
+}
+
+/// Whether a line names one of the methods. Services differ on case and on which of several counts, so any of them does.
+fn overrides_with_update(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(&METHOD_OVERRIDE).into_iter();
+    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).any(|name| {
+        let name = name.trim_ascii();
+        PreconditionRule::METHODS.iter().any(|method| name.eq_ignore_ascii_case(method.as_str().as_bytes()))
+    })
 }
 
 #[cfg(test)]

@@ -42,6 +42,37 @@ fn a_required_precondition_is_one_that_protects_an_update() {
     }
 }
 
+/// Services that honour the field do something else than the method says.
+#[test]
+fn a_method_that_is_overridden_with_an_update_needs_a_precondition_too() {
+    let required = Some("precondition-required");
+    for (lines, expected) in [
+        (&["DELETE"][..], required),
+        (&["PUT"], required),
+        (&[" patch "], required),
+        (&["GET", "Delete"], required),
+        (&["POST, DELETE"], required),
+        (&["GET"], None),
+        (&["DELETED"], None),
+        (&[""], None),
+    ] {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append("x-http-method-override", HeaderValue::from_static(line));
+        }
+        for method in [Method::POST, Method::GET] {
+            let checked = PreconditionRule::Required.check(&method, &headers);
+            assert_eq!(checked.err().map(|problem| problem.name()), expected, "{method} {lines:?}");
+            assert_eq!(PreconditionRule::Optional.check(&method, &headers), Ok(()), "{method} {lines:?}");
+        }
+        // It takes nothing from what the method itself needs.
+        let put = PreconditionRule::Required.check(&Method::PUT, &headers);
+        assert_eq!(put.err().map(|problem| problem.name()), required, "{lines:?}");
+        headers.insert("if-match", HeaderValue::from_static("\"a\""));
+        assert_eq!(PreconditionRule::Required.check(&Method::POST, &headers), Ok(()), "{lines:?}");
+    }
+}
+
 #[test]
 fn thousands_of_tags_are_malformed_and_not_read_for_long() {
     let mut headers = HeaderMap::new();

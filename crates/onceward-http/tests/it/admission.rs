@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::Limits;
-use onceward_http::{Admission, KeyRule, Route, Shedding};
+use onceward_http::{Admission, KeyRule, OncewardLayer, Route, Shedding};
 use onceward_stores::MemoryStore;
 
+use crate::held_store::{HeldStore, Holds};
 use crate::stage::{Stage, until};
 
 async fn within(admission: Admission) -> Arc<Stage> {
@@ -124,6 +125,61 @@ async fn waiting_duplicates_over_their_bound_are_told_to_come_again_and_keep_nob
     until("a place was not returned", || stage.admission.answering() == 0).await;
     drop((running, new));
     assert_eq!(stage.charges(), 4);
+}
+
+/// Over their bound requests do not wait, but are looked up in the store, which is bounded as well.
+#[tokio::test]
+async fn lookups_beyond_twice_their_bound_are_refused_before_the_store_is_asked() {
+    for cache_bytes_max in [0, 1 << 20] {
+        let admission = Admission::new().with_answering_max(2);
+        let (store, hold) = HeldStore::new(Holds::Swaps);
+        let limits = Limits::default().with_cache_bytes_max(cache_bytes_max);
+        let stage = Arc::new(Stage::within(admission, store, limits, Route::default()).await);
+        for at in 0..5 {
+            // A receipt is cached once it is replayed.
+            for _ in 0..2 {
+                assert_eq!(stage.post(&format!("done-{at}"), "{}").await.status, 201);
+            }
+        }
+        hold.send_replace(true);
+        // Replays where there is no cache, and new work where there is one.
+        let key = |at| format!("{}-{at}", if cache_bytes_max == 0 { "done" } else { "new" });
+        let mut asked = tokio::task::JoinSet::new();
+        for at in 0..4 {
+            let (stage, key) = (stage.clone(), key(at));
+            asked.spawn(async move { stage.post(&key, "{}").await });
+        }
+        until("the requests were not looked up", || stage.admission.answering() == 4).await;
+        let last = key(4);
+        let one_more = tokio::time::timeout(Duration::from_secs(20), stage.post(&last, "{}"));
+        let refused = one_more.await.expect("it waits for the store");
+        assert_eq!((refused.status, refused.problem()), (503, "overloaded"));
+        assert!(refused.field("retry-after").is_some());
+        if cache_bytes_max > 0 {
+            let replay = stage.post("done-0", "{}").await;
+            assert_eq!((replay.status, replay.field("idempotent-replayed")), (201, Some("true")));
+        }
+        hold.send_replace(false);
+        assert!(asked.join_all().await.iter().all(|answer| answer.status == 201));
+        until("a place was not returned", || stage.admission.answering() == 0).await;
+        assert_eq!(stage.post(&last, "{}").await.status, 201);
+    }
+}
+
+#[tokio::test]
+async fn a_layer_refuses_a_limit_of_zero() {
+    for (name, admission) in [
+        ("running_max", Admission::new().with_running_max(0)),
+        ("running_per_scope_max", Admission::new().with_running_per_scope_max(0)),
+        ("running_per_address_max", Admission::new().with_running_per_address_max(0)),
+        ("answering_max", Admission::new().with_answering_max(0)),
+    ] {
+        let layer = OncewardLayer::new(onceward_stores::in_memory(), [7; 32], Route::default());
+        let built = std::panic::AssertUnwindSafe(|| layer.with_admission(admission));
+        let refused = std::panic::catch_unwind(built).expect_err(name);
+        let why = refused.downcast_ref::<String>().unwrap();
+        assert!(why.contains(name) && why.contains("at least 1"), "{why}");
+    }
 }
 
 /// A route of its own sheds by itself, and requests without a key are work like any other.

@@ -8,6 +8,7 @@ mod closes;
 mod drops;
 mod duplicates;
 mod extract;
+mod held_store;
 mod manual;
 mod outcomes;
 #[cfg(feature = "admin")]
@@ -16,6 +17,7 @@ mod reconcile;
 mod rotation;
 mod routes;
 mod same_request;
+mod same_request_time;
 mod stage;
 mod store;
 mod store_first;

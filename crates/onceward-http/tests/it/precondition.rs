@@ -132,6 +132,22 @@ async fn a_read_of_the_same_version_is_304_and_a_malformed_tag_400() {
     }
 }
 
+/// The extractor refuses before the handler is called, so that nothing was done.
+#[tokio::test]
+async fn a_malformed_precondition_leaves_its_key_to_the_corrected_request() {
+    let app = app();
+    for _ in 0..2 {
+        let malformed = [("idempotency-key", "edit-4"), ("if-match", "1")];
+        let refused = send(&app, Method::PATCH, &malformed, "mine").await;
+        assert_eq!((refused.status, refused.replayed), (400, false));
+    }
+    let corrected = [("idempotency-key", "edit-4"), ("if-match", "\"1\"")];
+    let first = send(&app, Method::PATCH, &corrected, "mine").await;
+    assert_eq!((first.status, first.etag.as_deref(), first.replayed), (200, Some("\"2\""), false));
+    let retry = send(&app, Method::PATCH, &corrected, "mine").await;
+    assert_eq!((retry.status, retry.replayed), (200, true));
+}
+
 #[tokio::test]
 async fn a_required_precondition_is_asked_for_with_a_key_and_without() {
     let app = app_with(PreconditionRule::Required, &onceward_stores::in_memory());
@@ -143,6 +159,12 @@ async fn a_required_precondition_is_asked_for_with_a_key_and_without() {
             assert_eq!(problem["type"], "urn:onceward:problem:precondition-required");
             assert!(problem["detail"].as_str().unwrap().contains("If-Match"), "{problem}");
         }
+    }
+    for fields in [
+        &[("x-http-method-override", "DELETE")][..],
+        &[("x-http-method-override", "PUT"), ("idempotency-key", "o")],
+    ] {
+        assert_eq!(send(&app, Method::POST, fields, "mine").await.status, 428, "{fields:?}");
     }
     // Nothing was recorded: the same key is free for the request with its precondition.
     let complete = [("idempotency-key", "k"), ("if-match", "\"1\"")];
