@@ -99,7 +99,9 @@ impl Edit {
         let mut rounds = 0;
         loop {
             let tag = base.entity_tag().ok_or_else(no_tag)?;
-            let mut put = client.put(&url).if_match(&tag).body(mine.clone());
+            // Byte for byte as it came: the tag of a server need not be text.
+            let value = base.headers().get(ETAG).cloned().unwrap_or_else(|| tag.header_value());
+            let mut put = client.put(&url).if_match_as(&tag, value).body(mine.clone());
             if let Some(kind) = base.headers().get(CONTENT_TYPE) {
                 put = put.header(CONTENT_TYPE, kind.clone());
             }
@@ -127,9 +129,14 @@ impl Edit {
 }
 
 impl Answer {
-    /// The tag of the version that this answer is about; `None` without an `ETag`, or with one that cannot be read.
+    /// The tag of the version that this answer is about; `None` without an `ETag`, or with one that cannot be read. Bytes
+    /// that are no UTF-8 are read one by one, as Latin-1; [`Edit`] sends such a tag as it came.
     pub fn entity_tag(&self) -> Option<EntityTag> {
-        self.headers().get(ETAG)?.to_str().ok()?.parse().ok()
+        let value = self.headers().get(ETAG)?.as_bytes();
+        match std::str::from_utf8(value) {
+            Ok(text) => text.parse().ok(),
+            Err(_) => value.iter().map(|byte| char::from(*byte)).collect::<String>().parse().ok(),
+        }
     }
 }
 
@@ -137,13 +144,16 @@ impl Request {
     /// Makes the request conditional on this version of the resource (`If-Match`); otherwise the answer is 412. A weak
     /// tag is an error: it never matches.
     pub fn if_match(self, tag: &EntityTag) -> Self {
+        let value = tag.header_value();
+        self.if_match_as(tag, value)
+    }
+
+    /// The same, with the bytes in which the tag came.
+    fn if_match_as(self, tag: &EntityTag, value: HeaderValue) -> Self {
         if tag.is_weak() {
             return self.fail(Error::invalid(format!("{tag} is a weak tag, which If-Match never matches")));
         }
-        match HeaderValue::try_from(tag.to_string()) {
-            Ok(value) => self.header(IF_MATCH, value),
-            Err(error) => self.fail(Error::invalid("the tag is no value of a field").caused_by(error)),
-        }
+        self.header(IF_MATCH, value)
     }
 }
 

@@ -173,3 +173,48 @@ async fn without_a_strong_tag_nothing_is_sent() {
         assert!(server.document.lock().unwrap().puts.is_empty(), "{etag:?}");
     }
 }
+
+/// RFC 9110 allows every byte from 0x80 on in a tag, also those that are no UTF-8.
+#[tokio::test]
+async fn a_tag_with_any_bytes_is_read_and_sent_as_it_came() {
+    for (etag, read) in [(&b"\"caf\xc3\xa9\""[..], "\"caf\u{e9}\""), (b"\"caf\xe9\"", "\"caf\u{e9}\"")] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/document", listener.local_addr().unwrap());
+        let puts = std::thread::spawn(move || {
+            let saw = |stream: TcpStream| answer_with_tag(&stream, etag).unwrap();
+            listener.incoming().flatten().map(saw).find(|head| head.starts_with(b"PUT")).unwrap()
+        });
+        let client = client();
+        let seen = client.get(&url).send().await.unwrap();
+        assert_eq!(seen.entity_tag().expect("it is a tag").to_string(), read);
+        let edited = client.edit(&url).save(&seen, "mine", |_| panic!("there is no conflict")).await.unwrap();
+        assert!(matches!(edited, Edited::Answered(_)), "{edited:?}");
+        let head = puts.join().unwrap();
+        let field = [&b"if-match: "[..], etag, b"\r\n"].concat();
+        assert!(head.windows(field.len()).any(|bytes| bytes == field), "{}", head.escape_ascii());
+    }
+}
+
+/// Answers a request with this tag, and returns its head, with the names of its fields in lower case.
+fn answer_with_tag(mut stream: &TcpStream, etag: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut head, mut length) = (Vec::new(), 0);
+    loop {
+        let mut line = Vec::new();
+        reader.read_until(b'\n', &mut line)?;
+        if let Some(colon) = line.iter().position(|byte| *byte == b':') {
+            line[..colon].make_ascii_lowercase();
+        }
+        if let Some(value) = line.strip_prefix(b"content-length: ") {
+            length = String::from_utf8_lossy(value).trim().parse().unwrap();
+        }
+        head.extend_from_slice(&line);
+        if line == b"\r\n" {
+            break;
+        }
+    }
+    reader.read_exact(&mut vec![0; length])?;
+    let rest = b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    stream.write_all(&[b"HTTP/1.1 200 Fine\r\nETag: ", etag, &rest[..]].concat())?;
+    Ok(head)
+}
