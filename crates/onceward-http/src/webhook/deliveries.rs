@@ -88,6 +88,7 @@ struct Announced {
     /// Some were not announced: the store has to be read.
     missed: AtomicBool,
     last_us: AtomicU64,
+    dead_again: Arc<AtomicU64>,
 }
 
 impl Default for Arrivals {
@@ -106,6 +107,7 @@ impl Arrivals {
             receiver,
             missed: AtomicBool::new(false),
             last_us: AtomicU64::new(0),
+            dead_again: Arc::default(),
         }))
     }
 
@@ -130,6 +132,11 @@ impl Arrivals {
         if self.0.sender.try_send(event).is_err() {
             self.0.missed.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Counts an event that its sender has sent again while it is dead.
+    pub(crate) fn dead_again(&self) {
+        self.0.dead_again.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -160,6 +167,8 @@ pub struct DeliveryCounts {
     delivered: AtomicU64,
     failed_tries: AtomicU64,
     dead: AtomicU64,
+    /// Counted where events arrive.
+    dead_again: Arc<AtomicU64>,
     waiting: AtomicU64,
 }
 
@@ -170,6 +179,7 @@ impl DeliveryCounts {
             ("webhook_events_delivered_total", "counter", &self.delivered),
             ("webhook_failed_tries_total", "counter", &self.failed_tries),
             ("webhook_events_dead_total", "counter", &self.dead),
+            ("webhook_events_dead_again_total", "counter", &self.dead_again),
             ("webhook_events_waiting", "gauge", &self.waiting),
         ] {
             let value = value.load(Ordering::Relaxed);
@@ -193,7 +203,9 @@ enum After {
 impl Deliveries {
     /// Deliveries of what arrives there, and of what is in the store.
     pub fn new(onceward: Onceward, arrivals: Arrivals) -> Self {
-        Self { onceward, arrivals, counts: Arc::default() }
+        let dead_again = arrivals.0.dead_again.clone();
+        let counts = Arc::new(DeliveryCounts { dead_again, ..DeliveryCounts::default() });
+        Self { onceward, arrivals, counts }
     }
 
     /// Returns the counts of deliveries.

@@ -195,6 +195,9 @@ async fn store(
         if let Some(receipt) = shared.onceward.receipt(id).await?
             && !(receipt.status.state() == State::Done && receipt.due.is_over())
         {
+            if receipt.status.state() == State::Dead {
+                store_first.arrivals.dead_again();
+            }
             return Ok(Ok(()));
         }
     }
@@ -218,7 +221,12 @@ async fn store(
             store_first.arrivals.announce(ids.current, object, arrived_us);
             Ok(())
         }
-        Enqueued::AlreadyThere(State::Dead) => Err(Problem::Dead),
+        // It is stored, and an operator decides about it. A refusal would have its sender repeat it for days, and some
+        // senders switch an endpoint off that refuses all the time.
+        Enqueued::AlreadyThere(State::Dead) => {
+            store_first.arrivals.dead_again();
+            Ok(())
+        }
         Enqueued::AlreadyThere(_) => Ok(()),
         Enqueued::Refused(Refusal::KeyReused) => {
             shared.metrics.events_other_body.one();

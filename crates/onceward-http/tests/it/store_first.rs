@@ -48,8 +48,10 @@ impl Deliver for ToList {
             self.tries.lock().unwrap().push(made);
             assert_eq!((event.method.as_str(), event.target.as_str()), ("POST", "/hooks"));
             let body: serde_json::Value = serde_json::from_slice(&event.body).unwrap();
-            if body["fails"] == "once" && lease.tries() == 1 {
-                return Delivered::Failed("not yet".into());
+            match body["fails"].as_str() {
+                Some("once") if lease.tries() == 1 => return Delivered::Failed("not yet".into()),
+                Some("always") => return Delivered::Final("never".into()),
+                _ => {}
             }
             Delivered::Taken
         })
@@ -112,6 +114,24 @@ async fn a_service_of_its_own_stores_events_and_hands_them_on() {
         }
     };
     tokio::time::timeout(STUCK_AFTER, last).await.unwrap();
+    // A dead event that comes again is acknowledged like any other, and stays dead.
+    let dead = r#"{"object":"b","fails":"always"}"#;
+    let metrics = || {
+        let mut metrics = String::new();
+        counts.write_metrics(&mut metrics);
+        metrics
+    };
+    assert_eq!(send("evt_4", "evt_4", dead).await.status, 202);
+    let is_dead = async {
+        while !metrics().contains("onceward_webhook_events_dead_total 1\n") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(STUCK_AFTER, is_dead).await.unwrap();
+    for _ in 0..2 {
+        let answer = send("evt_4", "evt_4", dead).await;
+        assert_eq!((answer.status, answer.body.as_str()), (202, ""));
+    }
     stop.send(()).unwrap();
     tokio::time::timeout(STUCK_AFTER, delivering).await.unwrap().unwrap();
 
@@ -119,14 +139,18 @@ async fn a_service_of_its_own_stores_events_and_hands_them_on() {
     let made: Vec<_> = tries.iter().map(|made| (made.event.as_str(), made.number)).collect();
     assert_eq!(
         made,
-        [("evt_1", 1), ("evt_1", 2), ("evt_2", 1), ("evt_3", 1)],
+        [("evt_1", 1), ("evt_1", 2), ("evt_2", 1), ("evt_3", 1), ("evt_4", 1)],
         "in order, until each is taken"
     );
     assert_eq!(tries[0].key, tries[1].key, "the same key on every try");
     assert!(tries[1].key != tries[2].key && tries[2].key != tries[3].key);
-    let mut metrics = String::new();
-    counts.write_metrics(&mut metrics);
-    for line in ["onceward_webhook_events_delivered_total 3", "onceward_webhook_failed_tries_total 1"] {
+    let metrics = metrics();
+    for line in [
+        "onceward_webhook_events_delivered_total 3",
+        "onceward_webhook_failed_tries_total 2",
+        "onceward_webhook_events_dead_total 1",
+        "onceward_webhook_events_dead_again_total 2",
+    ] {
         assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
     }
 }
