@@ -66,6 +66,7 @@ pub struct BarrierGuard {
 
 /// A call as its participant knows it: the operation, and the idempotency key that it came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyedCall<'a> {
     /// The participant's name of what is called: `POST /charges`.
     pub operation: &'a str,

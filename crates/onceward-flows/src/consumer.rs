@@ -13,8 +13,9 @@
 
 mod batch;
 mod effect;
-mod failure;
-mod progress;
+pub(crate) mod failure;
+mod numbers;
+pub(crate) mod progress;
 mod run;
 
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub use failure::{Failure, OnDead};
 
 use crate::dead_letters::DeadLetters;
 use crate::message::Message;
-use crate::source::Source;
+use crate::source::{Delivery, Source};
 use crate::tables::{FlowTables, scope};
 use crate::versions::{VersionRule, Versions};
 
@@ -78,6 +79,8 @@ pub struct ConsumerOptions {
     pub retry_poll: Duration,
     /// The topics that the handler knows; nothing there: all. A message of another one becomes a dead letter.
     pub topics: Option<Vec<String>>,
+    /// What becomes of a message whose publisher has given it no id.
+    pub missing_id: MissingId,
     /// What [`Consumer::versions`] do with a gap.
     pub versions: VersionRule,
     /// The retention of receipts, and nothing else of it: at least the time in which a message can come again.
@@ -97,6 +100,7 @@ impl Default for ConsumerOptions {
             lease: Duration::from_secs(15),
             retry_poll: Duration::from_millis(500),
             topics: None,
+            missing_id: MissingId::default(),
             versions: VersionRule::default(),
             policy: Policy::queue(),
         }
@@ -170,11 +174,30 @@ impl ConsumerOptions {
         self
     }
 
+    /// Sets what becomes of a message whose publisher has given it no id.
+    pub fn with_missing_id(mut self, missing_id: MissingId) -> Self {
+        self.missing_id = missing_id;
+        self
+    }
+
     /// Sets the topics that the handler knows: a message of another one becomes a dead letter.
     pub fn with_topics(mut self, topics: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.topics = Some(topics.into_iter().map(Into::into).collect());
         self
     }
+}
+
+/// The treatment of a message whose publisher has given it no id. One whose id is malformed is a dead letter in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MissingId {
+    /// Its place in the source is its id. That is the same whenever it is read; but a message that its publisher has sent
+    /// twice is two messages.
+    #[default]
+    Place,
+    /// It is a dead letter, under its place in the source: for topics whose publishers must all give ids. A retry handles
+    /// it under that id.
+    Dead,
 }
 
 /// A message and what is known of it, as a handler gets it.
@@ -212,6 +235,7 @@ struct Counters {
     blocked: AtomicU64,
     batches: AtomicU64,
     batches_repeated: AtomicU64,
+    out_of_order: AtomicU64,
 }
 
 /// Counts of this process's consumers.
@@ -241,6 +265,10 @@ pub struct ConsumerCounts {
     pub batches: u64,
     /// Batches that failed: their messages were tried one by one.
     pub batches_repeated: u64,
+    /// New messages (without a receipt) that came from the source behind one of their ordering key with a higher number: the
+    /// order was lost before the consumer, by the broker or by another publisher. They are handled as any other. Noticed by the
+    /// number that relays publish with each message, among those that this process has read since it has the partition.
+    pub out_of_order: u64,
 }
 
 impl<T> Consumer<T>
@@ -278,6 +306,7 @@ where
             blocked: read(&counters.blocked),
             batches: read(&counters.batches),
             batches_repeated: read(&counters.batches_repeated),
+            out_of_order: read(&counters.out_of_order),
         }
     }
 
@@ -351,6 +380,16 @@ where
             );
         }
         self.source.check(options.policy.retention(Verdict::Succeeded).duration()).await
+    }
+
+    /// Why a message cannot be handled as it arrived.
+    fn fault_of(&self, delivery: &Delivery) -> Option<String> {
+        let has_none = delivery.has_derived_id && self.options.missing_id == MissingId::Dead;
+        let missing = has_none.then(|| {
+            let place = delivery.message.id();
+            format!("its publisher has given it no message id; a retry handles it as `{place}`")
+        });
+        delivery.fault.clone().or(missing).or_else(|| self.unknown_topic(&delivery.message))
     }
 
     /// Why a message on a topic without a handler cannot be handled.

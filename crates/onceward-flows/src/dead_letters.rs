@@ -42,6 +42,10 @@ impl DeadLetterState {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadLetter {
+    /// The name of the source of its consumer.
+    pub source: String,
+    /// The consumer that gave it up.
+    pub consumer: String,
     /// The message.
     pub message: Message,
     /// Its place: within an ordering key, the order in which the messages arrived.
@@ -75,6 +79,28 @@ pub struct DeadLetterFilter {
     pub state: Option<DeadLetterState>,
     /// Those that failed for the last time at least this long ago.
     pub older_than: Duration,
+    /// Those of all consumers; only for [`FlowTables::dead_letters_of_all`].
+    pub(crate) of_all: bool,
+}
+
+/// The source and the consumer, from the consumer as it is in the tables. A source has no `/` in its name.
+pub(crate) fn whose(scope: &str) -> (String, String) {
+    let (source, consumer) = scope.split_once('/').unwrap_or(("", scope));
+    (source.to_owned(), consumer.to_owned())
+}
+
+impl FlowTables {
+    /// A page of the dead letters of all consumers of this database, in their order, behind the number `after`; 0 is the
+    /// start. For operators: it reads the whole table, which has no order over consumers.
+    pub async fn dead_letters_of_all(
+        &self,
+        filter: &DeadLetterFilter,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
+        let filter = DeadLetterFilter { of_all: true, ..filter.clone() };
+        self.list_dead_letters("", &filter, after, limit.into()).await
+    }
 }
 
 impl DeadLetterFilter {

@@ -42,6 +42,8 @@ mod redis;
 #[cfg(feature = "messages")]
 mod relay;
 mod saga;
+#[cfg(all(test, feature = "messages"))]
+mod simulation;
 #[cfg(feature = "messages")]
 mod source;
 #[cfg(feature = "sqlite")]
@@ -56,8 +58,8 @@ mod versions;
 pub use barrier::{Barrier, BarrierGuard, Entered, KeyedCall, barrier};
 #[cfg(feature = "messages")]
 pub use consumer::{
-    BATCH_MESSAGES_MAX, Consumer, ConsumerCounts, ConsumerDatabase, ConsumerOptions, Failure, OnDead,
-    Received,
+    BATCH_MESSAGES_MAX, Consumer, ConsumerCounts, ConsumerDatabase, ConsumerOptions, Failure, MissingId,
+    OnDead, Received,
 };
 #[cfg(feature = "messages")]
 pub use dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState, DeadLetters, RetriedPage};

@@ -49,13 +49,31 @@ pub struct Delivery {
     pub position: i64,
     /// Why the message cannot be handled as it came: it then becomes a dead letter.
     pub fault: Option<String>,
+    /// Its number in the outbox that it comes from (`Onceward-Position`), where the publisher has given one: it grows within
+    /// an ordering key, and has gaps. A consumer notices by it that the broker has mixed up the order of a key.
+    pub number: Option<i64>,
+    /// The publisher has given no id, and the one in `message` is its place in the source: see
+    /// [`ConsumerOptions::missing_id`](crate::ConsumerOptions::missing_id).
+    pub has_derived_id: bool,
 }
 
 impl Delivery {
     /// A message and its position.
     pub fn new(message: Message, position: i64) -> Self {
         let fault = message.check().err().map(|error| error.to_string());
-        Self { message, position, fault }
+        Self { message, position, fault, number: None, has_derived_id: false }
+    }
+
+    /// Sets its number in the outbox that it comes from.
+    pub fn with_number(mut self, number: i64) -> Self {
+        self.number = Some(number);
+        self
+    }
+
+    /// Notes that the id of the message is its place in the source, because its publisher has given none.
+    pub fn with_derived_id(mut self) -> Self {
+        self.has_derived_id = true;
+        self
     }
 }
 

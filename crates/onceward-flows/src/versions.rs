@@ -13,6 +13,7 @@ pub use rule::{VersionRule, Versions, version_header};
 
 /// Which version an entity may begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FirstVersion {
     /// Any: the first message that comes is the beginning.
     Any,
@@ -75,6 +76,7 @@ pub async fn advance_to<T: SqlTransaction>(
 
 /// The treatment of a message whose predecessors are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnGap {
     /// It fails as [`Failure::early`] and is tried again: the others may be on their way, and go ahead of it also where they
     /// have its ordering key. When its tries are used up it is a dead letter.

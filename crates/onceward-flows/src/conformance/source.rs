@@ -1,5 +1,7 @@
 //! The suite for sources.
 
+mod handover;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ const QUIET: Duration = Duration::from_millis(300);
 /// * A log: read again from any position it is the same, with the same positions, for any number of readers. That is
 ///   what follows a lost acknowledgement, a consumer that died, and partitions that changed hands.
 /// * A reader at the end waits, and loses nothing if its future is dropped.
+/// * A consumer leaves halfway and another one takes its partitions over: every message is handled once, in the order
+///   of its key. The first one has closed its readers, or stands still and continues to read.
 /// * A message that cannot be handled arrives as one, with an id that is the same each time, and holds up nothing.
 /// * A broker that is killed makes a reader fail or wait; behind its position everything comes, and nothing twice.
 pub async fn source<S: Source, P: Publisher, B: Broker>(source: &S, publisher: &P, broker: &mut B) {
@@ -28,6 +32,7 @@ pub async fn source<S: Source, P: Publisher, B: Broker>(source: &S, publisher: &
     let log = whole(source, publisher).await;
     again(source, &log).await;
     waiting(source, publisher, &log).await;
+    handover::handed_over(source, publisher).await;
     malformed(source, publisher, broker).await;
     killed(source, publisher, broker).await;
 }
@@ -100,6 +105,8 @@ async fn whole<S: Source, P: Publisher>(source: &S, publisher: &P) -> Log {
             let found = found.unwrap_or_else(|| panic!("{message:?} is not in partition {partition}"));
             assert_eq!(&found.message, message, "a message did not arrive as it was");
             assert_eq!(found.fault, None, "{message:?}");
+            let is_its_number = found.number.is_none_or(|number| number == outgoing.position());
+            assert!(is_its_number, "{message:?} came with the number {:?}", found.number);
         }
         for key in KEYS {
             let of_key = |message: &Message| message.ordering_key() == Some(key);

@@ -86,13 +86,13 @@ pub enum OnDead {
 
 /// What follows a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AfterFailure {
+pub(crate) enum AfterFailure {
     TryAgain,
     Bury,
 }
 
 /// `tries` are those that have failed, this one included.
-pub(super) fn after_failure(is_permanent: bool, tries: u32, tries_max: u32, on_dead: OnDead) -> AfterFailure {
+pub(crate) fn after_failure(is_permanent: bool, tries: u32, tries_max: u32, on_dead: OnDead) -> AfterFailure {
     match on_dead {
         OnDead::Block => AfterFailure::TryAgain,
         OnDead::Park | OnDead::Skip if is_permanent || tries >= tries_max => AfterFailure::Bury,

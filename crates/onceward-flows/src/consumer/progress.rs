@@ -4,37 +4,37 @@ use std::collections::BTreeSet;
 
 /// Positions that were read and are not handled, and the last one that was read.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     open: BTreeSet<i64>,
     last: i64,
 }
 
 impl Progress {
-    pub(super) fn after(position: i64) -> Self {
+    pub(crate) fn after(position: i64) -> Self {
         Self { open: BTreeSet::new(), last: position }
     }
 
-    pub(super) fn read(&mut self, position: i64) {
+    pub(crate) fn read(&mut self, position: i64) {
         self.open.insert(position);
         self.last = self.last.max(position);
     }
 
-    pub(super) fn handled(&mut self, position: i64) {
+    pub(crate) fn handled(&mut self, position: i64) {
         self.open.remove(&position);
     }
 
     /// How many were read and are not handled.
-    pub(super) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
 
     /// Whether everything that was read is handled.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }
 
     /// Everything up to here is handled.
-    pub(super) fn position(&self) -> i64 {
+    pub(crate) fn position(&self) -> i64 {
         self.open.first().map_or(self.last, |first| first - 1)
     }
 }

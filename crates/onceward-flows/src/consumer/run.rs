@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::effect::{Effect, End, Item, Origin};
+use super::numbers::Numbers;
 use super::progress::Progress;
 use super::{Consumer, Failure, Received};
 use crate::key_queue::KeyQueue;
@@ -31,6 +32,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 const QUIET: Duration = Duration::from_secs(1);
 /// What the source was not told is told again after this.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
+/// That the order was lost is said at most this often; a broker that does so does it many times.
+const ORDER_WARNING_EVERY: Duration = Duration::from_secs(60);
 /// A source that cannot be read is tried again after this.
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -38,6 +41,8 @@ const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 struct Queued {
     item: Item,
     permit: Option<OwnedSemaphorePermit>,
+    /// The highest number of its ordering key that had come before it, if its own is lower.
+    newer: Option<i64>,
     /// Times that it was tried in this process since it last went well: for the pause.
     failures: u32,
 }
@@ -172,6 +177,8 @@ struct Run<'a, T, H> {
     /// More than the share of this process: released as soon as nothing of them is in flight.
     leaving: HashMap<u32, OpenPart>,
     queue: KeyQueue<Queued>,
+    numbers: Numbers,
+    next_order_warning: Instant,
     in_flight: InFlight<'a>,
     arrivals: mpsc::UnboundedSender<Arrived>,
     retrying: HashSet<String>,
@@ -219,6 +226,8 @@ where
         open: HashMap::new(),
         leaving: HashMap::new(),
         queue: KeyQueue::default(),
+        numbers: Numbers::default(),
+        next_order_warning: Instant::now(),
         in_flight: InFlight::default(),
         arrivals,
         retrying: HashSet::new(),
@@ -312,6 +321,8 @@ where
     fn close(&mut self, part: u32) -> Option<OpenPart> {
         let open = self.open.remove(&part)?;
         open.reader.abort();
+        // What is read again then comes behind newer ones.
+        self.numbers.forget(part);
         let retrying = &mut self.retrying;
         let queue = &mut self.queue;
         self.suspects.retain(|(key, queued)| {
@@ -371,19 +382,23 @@ where
         let Some(open) = self.open.get_mut(&part).filter(|open| open.fence == fence) else { return };
         open.progress.read(delivery.position);
         open.last_event = Instant::now();
-        let unknown = self.consumer.unknown_topic(&delivery.message);
+        let fault = self.consumer.fault_of(&delivery);
+        let newer = match (delivery.message.ordering_key(), delivery.number) {
+            (Some(key), Some(number)) => self.numbers.newer(part, key, number),
+            _ => None,
+        };
         let item = Item {
             part,
             fence,
             origin: Origin::Source { position: delivery.position },
-            fault: delivery.fault.or(unknown),
+            fault,
             is_suspect: open.suspects_left > 0,
             was_begun: false,
             tries: 0,
             message: Arc::new(delivery.message),
         };
         let key = key_of(&item);
-        self.queue.push(&key, Queued { item, permit: Some(permit), failures: 0 });
+        self.queue.push(&key, Queued { item, permit: Some(permit), newer, failures: 0 });
     }
 
     /// Takes up dead letters that are to be tried again.
@@ -424,7 +439,7 @@ where
                 message: Arc::new(letter.message),
             };
             let key = key_of(&item);
-            self.queue.push(&key, Queued { item, permit: None, failures: 0 });
+            self.queue.push(&key, Queued { item, permit: None, newer: None, failures: 0 });
         }
     }
 
@@ -577,6 +592,20 @@ where
             }
             self.retrying.remove(queued.item.message.id());
             return None;
+        }
+        if let (Some(newer), End::Handled | End::Dead | End::Parked) = (queued.newer, end) {
+            counters.out_of_order.fetch_add(1, Ordering::Relaxed);
+            if self.next_order_warning <= Instant::now() {
+                self.next_order_warning = Instant::now() + ORDER_WARNING_EVERY;
+                tracing::warn!(
+                    consumer = &*self.consumer.name,
+                    id = queued.item.message.id(),
+                    ordering_key = queued.item.message.ordering_key(),
+                    newer,
+                    "a message came for the first time behind a newer one of its ordering key: the order was lost before \
+                     the consumer (further ones are counted)"
+                );
+            }
         }
         match queued.item.origin {
             Origin::DeadLetter { .. } => {

@@ -7,7 +7,7 @@ use onceward::Result;
 use onceward_stores::mysql_async::{self, Conn, Row, prelude::Queryable};
 
 use super::{MySqlTables, Param, list, micros, params, read, text, transaction};
-use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState};
+use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState, whose};
 use crate::message::Message;
 use crate::tables::{Recorded, SEQUENCE_RETRIES, Subject, waits_behind};
 
@@ -42,7 +42,8 @@ const CLEAR: &str = "DELETE FROM onceward_sequences WHERE consumer = ? AND order
 const FIND: &str =
     "SELECT COALESCE(ordering_key, '') FROM onceward_dead_letters WHERE consumer = ? AND message_id = ?";
 const COLUMNS: &str = "message_id, number, part, state, topic, ordering_key, headers, payload, tries, error,
-    TIMESTAMPDIFF(MICROSECOND, first_at, UTC_TIMESTAMP(6)), TIMESTAMPDIFF(MICROSECOND, last_at, UTC_TIMESTAMP(6))";
+    TIMESTAMPDIFF(MICROSECOND, first_at, UTC_TIMESTAMP(6)), TIMESTAMPDIFF(MICROSECOND, last_at, UTC_TIMESTAMP(6)),
+    consumer";
 
 impl MySqlTables {
     pub(crate) async fn bury(
@@ -192,7 +193,7 @@ impl MySqlTables {
         conn.reset_connection(false);
         rows.into_iter()
             .map(|row| {
-                let alone = row.get::<i64, _>(12) == Some(1);
+                let alone = row.get::<i64, _>(13) == Some(1);
                 Ok((letter(row)?, alone))
             })
             .collect()
@@ -260,11 +261,11 @@ impl MySqlTables {
         after: i64,
         limit: i64,
     ) -> Result<Vec<DeadLetter>> {
-        let mut select =
-            format!("SELECT {COLUMNS} FROM onceward_dead_letters WHERE consumer = ? AND number > ?");
-        let mut values = vec![Param::Text(consumer), Param::Int(after)];
+        let mut select = format!("SELECT {COLUMNS} FROM onceward_dead_letters WHERE number > ?");
+        let mut values = vec![Param::Int(after)];
         let state = filter.state.map(DeadLetterState::name);
         let wanted = [
+            (Some(consumer).filter(|_| !filter.of_all), " AND consumer = ?"),
             (filter.message_id.as_deref(), " AND message_id = ?"),
             (filter.topic.as_deref(), " AND topic = ?"),
             (filter.ordering_key.as_deref(), " AND ordering_key = ?"),
@@ -326,11 +327,15 @@ async fn insert(
 fn letter(mut row: Row) -> Result<DeadLetter> {
     let mut bytes = |at: usize| row.take::<Option<Vec<u8>>, _>(at).flatten();
     let (key, payload) = (bytes(5).map(text), bytes(7).unwrap_or_default());
-    let [id, state, topic, headers, error] = [0, 3, 4, 6, 9].map(|at| text(bytes(at).unwrap_or_default()));
+    let [id, state, topic, headers, error, scope] =
+        [0, 3, 4, 6, 9, 12].map(|at| text(bytes(at).unwrap_or_default()));
+    let (source, consumer) = whose(&scope);
     let number = |at: usize| row.get::<i64, _>(at).unwrap_or_default();
     let small = |at: usize| u32::try_from(number(at)).unwrap_or(u32::MAX);
     let age = |at: usize| Duration::from_micros(number(at).max(0).unsigned_abs());
     Ok(DeadLetter {
+        source,
+        consumer,
         message: Message::from_stored(id, topic, key, &headers, payload.into())?,
         number: number(1),
         part: small(2),

@@ -16,7 +16,7 @@ use onceward::Result;
 use tokio_postgres::{Row, Transaction};
 
 use super::{Call, PostgresTables, failed};
-use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState};
+use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState, whose};
 use crate::message::Message;
 use crate::tables::{Recorded, SEQUENCE_RETRIES, Subject, waits_behind};
 
@@ -43,7 +43,7 @@ const SET_BEHIND: &str = "UPDATE onceward_dead_letters AS d SET number = DEFAULT
         WHERE other.consumer = $1 AND other.ordering_key = $3 AND other.number > d.number)";
 const COLUMNS: &str = "message_id, number, part, state, topic, ordering_key, headers, payload, tries, error,
     (extract(epoch FROM clock_timestamp() - first_at) * 1000000)::bigint,
-    (extract(epoch FROM clock_timestamp() - last_at) * 1000000)::bigint";
+    (extract(epoch FROM clock_timestamp() - last_at) * 1000000)::bigint, consumer";
 
 impl PostgresTables {
     /// Records a message that has arrived as given up. With `parked_max`, later messages of its key wait behind it.
@@ -184,7 +184,7 @@ impl PostgresTables {
         );
         let rows = client.query(&select, &[&consumer, &parts, &limit]).await;
         let rows = rows.map_err(|error| failed(Call::Reads, error))?;
-        rows.iter().map(|row| Ok((letter(row)?, row.get(12)))).collect()
+        rows.iter().map(|row| Ok((letter(row)?, row.get(13)))).collect()
     }
 
     /// Removes a dead letter, and the sequence with its last message.
@@ -245,8 +245,9 @@ impl PostgresTables {
         limit: i64,
     ) -> Result<Vec<DeadLetter>> {
         let client = self.connection().await?;
+        let whose = if filter.of_all { "$1::text IS NOT NULL" } else { "consumer = $1" };
         let select = format!(
-            "SELECT {COLUMNS} FROM onceward_dead_letters WHERE consumer = $1 AND number > $2
+            "SELECT {COLUMNS} FROM onceward_dead_letters WHERE {whose} AND number > $2
                 AND ($3::text IS NULL OR message_id = $3) AND ($4::text IS NULL OR topic = $4)
                 AND ($5::text IS NULL OR ordering_key = $5) AND ($6::text IS NULL OR position($6 IN error) > 0)
                 AND ($7::text IS NULL OR state = $7)
@@ -333,7 +334,10 @@ async fn find(tx: &Transaction<'_>, consumer: &str, message_id: &str) -> Result<
 fn letter(row: &Row) -> Result<DeadLetter> {
     let age = |at: usize| Duration::from_micros(row.get::<_, i64>(at).max(0).unsigned_abs());
     let payload = Bytes::copy_from_slice(row.get(7));
+    let (source, consumer) = whose(row.get(12));
     Ok(DeadLetter {
+        source,
+        consumer,
         message: Message::from_stored(row.get(0), row.get(4), row.get(5), row.get(6), payload)?,
         number: row.get(1),
         part: row.get::<_, i32>(2).unsigned_abs(),

@@ -14,6 +14,8 @@ pub(crate) struct Found {
     pub(crate) ordering_key: Option<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) payload: Bytes,
+    /// Its number in the outbox of its publisher.
+    pub(crate) number: Option<i64>,
     /// What the broker delivered and what is no part of any message, such as a header that is not text.
     pub(crate) fault: Option<String>,
 }
@@ -22,7 +24,7 @@ impl Found {
     /// The delivery. Without an id, `place` is the id: it is the same whenever the message is read. What is out of bounds
     /// is left out, and the rest is kept: a malformed message stays in the order of its key, and can be looked at.
     pub(crate) fn into_delivery(self, place: &str, position: i64) -> Delivery {
-        let topic = self.topic.unwrap_or_else(|| "unknown".to_owned());
+        let (topic, has_derived_id) = (self.topic.unwrap_or_else(|| "unknown".to_owned()), self.id.is_none());
         let mut message =
             Message::new(topic, self.payload).with_id(self.id.unwrap_or_else(|| place.to_owned()));
         if let Some(key) = self.ordering_key {
@@ -32,11 +34,18 @@ impl Found {
             message = message.with_header(name, value);
         }
         let mut delivery = Delivery::new(message, position);
+        (delivery.number, delivery.has_derived_id) = (self.number, has_derived_id);
         delivery.fault = self.fault.or(delivery.fault);
         if delivery.fault.is_some() {
             delivery.message = delivery.message.within_bounds(place);
         }
         delivery
+    }
+
+    /// Notes the number. Nothing depends on it but a warning, so one that cannot be read is none.
+    #[cfg(any(feature = "kafka", feature = "nats", feature = "redis", test))]
+    pub(crate) fn read_number(&mut self, text: &str) {
+        self.number = text.parse().ok();
     }
 
     /// Notes bytes that should be text and are not.
@@ -62,9 +71,11 @@ mod tests {
             ordering_key: Some("k".to_owned()),
             headers: vec![("trace".to_owned(), "7".to_owned()), ("x-death".to_owned(), "1".to_owned())],
             payload: Bytes::from_static(b"81"),
+            number: Some(3),
             fault: None,
         };
         let delivery = found.into_delivery("s:7", 7);
+        assert_eq!((delivery.number, delivery.has_derived_id), (Some(3), false));
         let expected = Message::new("orders.placed", "81")
             .with_id("m-1")
             .with_ordering_key("k")
@@ -80,6 +91,7 @@ mod tests {
             ordering_key: Some("k".to_owned()),
             headers: vec![("trace".to_owned(), "7".to_owned())],
             payload: Bytes::from_static(b"81"),
+            number: None,
             fault: None,
         };
         let whole = Message::new("orders.placed", "81")
@@ -116,12 +128,20 @@ mod tests {
     fn what_has_no_id_or_is_damaged_is_kept_under_its_place() {
         let bare = Found { payload: Bytes::from_static(b"x"), ..Found::default() };
         let delivery = bare.into_delivery("s:7", 7);
+        assert!(delivery.has_derived_id);
         assert_eq!((delivery.message.id(), delivery.fault), ("s:7", None));
         let bad_id =
             Found { id: Some("a b".to_owned()), payload: Bytes::from_static(b"x"), ..Found::default() };
         let delivery = bad_id.into_delivery("s:8", 8);
+        assert!(!delivery.has_derived_id, "it has one, which is malformed");
         assert_eq!((delivery.message.id(), &**delivery.message.payload()), ("s:8", &b"x"[..]));
         assert!(delivery.fault.unwrap().contains("byte 0x20"));
+        for (text, number) in [("12", Some(12)), ("-1", Some(-1)), ("", None), ("1e3", None)] {
+            let mut found = Found::default();
+            found.read_number(text);
+            let delivery = found.into_delivery("s:9", 9);
+            assert_eq!((delivery.number, delivery.fault), (number, None), "`{text}`");
+        }
         let mut bytes = Found::default();
         assert_eq!(bytes.text("the header `a`", &[0xff]), None);
         let delivery = bytes.into_delivery("s:9", 9);

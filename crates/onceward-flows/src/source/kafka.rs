@@ -1,23 +1,29 @@
 //! Kafka as a source. A position is the offset in the partition and one more, as 0 is the start. Partitions are assigned
 //! by the consumer's own leases, so there is no consumer group and no offset is committed to the brokers.
 
+mod retention;
+
 use bytes::Bytes;
 use onceward::{Error, ErrorKind, Result};
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{Consumer, StreamConsumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use std::time::Duration;
 
+use self::retention::TopicSettings;
 use super::found::Found;
 use super::gaps::Gaps;
 use super::{Delivery, HandledMessage, Reader, Source, SourceFuture};
 use crate::kafka::{ANSWER_MAX, blocking, check_topic, failed};
-use crate::layout::{Layout, MESSAGE_ID, ORDERING_KEY, TOPIC};
+use crate::layout::{Layout, MESSAGE_ID, ORDERING_KEY, POSITION, TOPIC};
 
 /// Reads what a `KafkaPublisher` has published to the same topic.
 ///
-/// How long the topic keeps its messages is not looked at: its `retention.ms` must be at most what the consumer remembers
-/// (7 days by default), and it must not be compacted.
+/// A topic that is compacted, or that keeps its messages for longer (`retention.ms`) than the consumer remembers them (7 days by
+/// default), is refused. Brokers that do not say it (the right `DESCRIBE_CONFIGS` is missing, or the call) are believed to fit,
+/// with a warning.
 #[derive(Clone, Debug)]
 pub struct KafkaSource {
     servers: String,
@@ -52,13 +58,48 @@ impl KafkaSource {
             .map_err(|error| failed("no client for Kafka", error))
     }
 
-    async fn check_brokers(&self) -> Result<()> {
+    async fn check_brokers(&self, retention: Option<Duration>) -> Result<()> {
         let (consumer, layout) = (self.consumer()?, self.layout.clone());
         blocking(move || {
             let metadata = consumer.fetch_metadata(Some(layout.prefix()), ANSWER_MAX);
             check_topic(&layout, &metadata.map_err(lost)?)
         })
-        .await
+        .await?;
+        let topic = self.layout.prefix();
+        for warning in retention::check(topic, &self.settings().await?, retention)? {
+            tracing::warn!(topic, "{warning}");
+        }
+        Ok(())
+    }
+
+    /// What the brokers say of the topic.
+    async fn settings(&self) -> Result<TopicSettings> {
+        let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+            .set("bootstrap.servers", &self.servers)
+            .set("client.id", "onceward")
+            .create()
+            .map_err(|error| failed("no client for Kafka", error))?;
+        let topic = ResourceSpecifier::Topic(self.layout.prefix());
+        let options = AdminOptions::new().request_timeout(Some(ANSWER_MAX));
+        let described = admin.describe_configs([&topic], &options).await;
+        // It waits for its thread.
+        tokio::task::spawn_blocking(move || drop(admin));
+        let described = match described {
+            Ok(mut described) => described.pop().and_then(Result::ok),
+            Err(error) if error.rdkafka_error_code().is_some_and(retention::is_no_answer) => {
+                return Err(lost(error));
+            }
+            Err(error) => {
+                tracing::info!(%error, "Kafka does not describe its topics");
+                None
+            }
+        };
+        let setting = |name| described.as_ref()?.get(name)?.value.clone();
+        Ok(TopicSettings {
+            cleanup_policy: setting("cleanup.policy"),
+            retention_ms: setting("retention.ms"),
+            retention_bytes: setting("retention.bytes"),
+        })
     }
 
     async fn open_partition(&self, partition: u32, after: i64) -> Result<Box<dyn Reader>> {
@@ -97,8 +138,8 @@ impl Source for KafkaSource {
         self.layout.partitions()
     }
 
-    fn check(&self, _: Option<Duration>) -> SourceFuture<'_, ()> {
-        Box::pin(self.check_brokers())
+    fn check(&self, retention: Option<Duration>) -> SourceFuture<'_, ()> {
+        Box::pin(self.check_brokers(retention))
     }
 
     fn open(&self, partition: u32, after: i64) -> SourceFuture<'_, Box<dyn Reader>> {
@@ -134,6 +175,7 @@ fn delivery(place: &str, message: &BorrowedMessage<'_>) -> Delivery {
             MESSAGE_ID => found.id = Some(value),
             TOPIC => found.topic = Some(value),
             ORDERING_KEY => found.ordering_key = Some(value),
+            POSITION => found.read_number(&value),
             name => found.headers.push((name.to_owned(), value)),
         }
     }

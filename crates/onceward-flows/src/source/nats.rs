@@ -16,7 +16,7 @@ use onceward::{Error, ErrorKind, Result};
 use super::found::Found;
 use super::gaps::Gaps;
 use super::{Delivery, HandledMessage, Reader, Source, SourceFuture};
-use crate::layout::{Layout, ORDERING_KEY};
+use crate::layout::{Layout, ORDERING_KEY, POSITION};
 
 /// Reads what a `NatsPublisher` with the same prefix and number of partitions has published.
 #[derive(Clone, Debug)]
@@ -235,6 +235,7 @@ fn delivery(layout: &Layout, stream: &str, message: &NatsMessage) -> Result<Deli
         match name.to_string() {
             name if name == "Nats-Msg-Id" => found.id = Some(value),
             name if name == ORDERING_KEY => found.ordering_key = Some(value),
+            name if name == POSITION => found.read_number(&value),
             name => found.headers.push((name, value)),
         }
     }

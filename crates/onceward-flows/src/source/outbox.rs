@@ -97,7 +97,7 @@ impl OutboxReader {
             self.pause = POLL_MIN;
             for row in rows {
                 self.cursors.insert(row.lane, row.position);
-                self.read.push_back(Delivery::new(row.message, row.position));
+                self.read.push_back(Delivery::new(row.message, row.position).with_number(row.position));
             }
         }
     }

@@ -17,7 +17,7 @@ use onceward::{Error, ErrorKind, Result};
 use super::found::Found;
 use super::gaps::Gaps;
 use super::{Delivery, HandledMessage, Reader, Source, SourceFuture};
-use crate::layout::{ORDERING_KEY, TOPIC};
+use crate::layout::{ORDERING_KEY, POSITION, TOPIC};
 use crate::rabbitmq::{ANSWER_MAX, RabbitMqStreams, connect, in_time};
 
 /// Messages that the server sends ahead.
@@ -195,6 +195,7 @@ fn read_delivery(place: &str, delivery: RabbitDelivery) -> Result<Delivery> {
         let name = name.as_str();
         match (name, value) {
             (OFFSET, AMQPValue::LongLongInt(at)) => offset = Some(*at),
+            (POSITION, AMQPValue::LongLongInt(number)) => found.number = Some(*number),
             (_, AMQPValue::LongString(value)) => {
                 let Some(value) = found.text(&format!("the header `{name}`"), value.as_bytes()) else {
                     continue;

@@ -16,7 +16,7 @@ use super::gaps::Gaps;
 use super::{Delivery, HandledMessage, Reader, Source, SourceFuture};
 use crate::lane::LANES;
 use crate::layout::Layout;
-use crate::redis::{HEADER, ID, KEY, PAYLOAD, TOPIC, client, connect, entry_id, failed, position};
+use crate::redis::{HEADER, ID, KEY, PAYLOAD, POSITION, TOPIC, client, connect, entry_id, failed, position};
 
 /// Entries of one read.
 const ENTRIES: usize = 200;
@@ -237,6 +237,7 @@ fn delivery(place: &str, id: &str, position: i64, fields: &[Value]) -> Delivery 
             ID => found.id = found.text("the field `id`", value),
             TOPIC => found.topic = found.text("the field `topic`", value),
             KEY => found.ordering_key = found.text("the field `key`", value),
+            POSITION => found.read_number(&String::from_utf8_lossy(value)),
             _ => {
                 let header = name.strip_prefix(HEADER).map(str::to_owned);
                 if let Some(header) = header

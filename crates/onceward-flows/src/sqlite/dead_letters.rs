@@ -8,7 +8,7 @@ use onceward_stores::rusqlite::types::Value;
 use onceward_stores::rusqlite::{Row, Transaction, params_from_iter};
 
 use super::{SqliteTables, execute, micros, now, rows, value};
-use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState};
+use crate::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterState, whose};
 use crate::message::Message;
 use crate::tables::{Recorded, SEQUENCE_RETRIES, Subject, waits_behind};
 
@@ -37,7 +37,8 @@ const CLEAR: &str =
     "DELETE FROM onceward_sequences WHERE consumer = ?1 AND ordering_key = ?2 AND NOT EXISTS (
     SELECT 1 FROM onceward_dead_letters WHERE consumer = ?1 AND ordering_key = ?2)";
 const COLUMNS: &str =
-    "message_id, number, part, state, topic, ordering_key, headers, payload, tries, error, first_at, last_at";
+    "message_id, number, part, state, topic, ordering_key, headers, payload, tries, error, first_at, last_at,
+    consumer";
 
 /// A subject without borrows, for the thread that writes.
 struct Owned {
@@ -210,7 +211,7 @@ impl SqliteTables {
                             WHERE s.consumer = ?1 AND s.ordering_key = d.ordering_key))
                  WHERE turn <= {SEQUENCE_RETRIES} ORDER BY turn, number LIMIT ?3"
             );
-            let found = rows(tx, &select, (&consumer, &parts, limit), |row| Ok((columns(row)?, row.get(12)?)))?;
+            let found = rows(tx, &select, (&consumer, &parts, limit), |row| Ok((columns(row)?, row.get(13)?)))?;
             found.into_iter().map(|(columns, alone)| Ok((columns.letter()?, alone))).collect()
         })
         .await
@@ -282,9 +283,10 @@ impl SqliteTables {
             Value::Integer(now().saturating_sub(micros(filter.older_than))),
             Value::Integer(limit),
         ];
+        let whose = if filter.of_all { "?1 IS NOT NULL" } else { "consumer = ?1" };
         self.read(move |tx| {
             let select = format!(
-                "SELECT {COLUMNS} FROM onceward_dead_letters WHERE consumer = ?1 AND number > ?2
+                "SELECT {COLUMNS} FROM onceward_dead_letters WHERE {whose} AND number > ?2
                     AND (?3 IS NULL OR message_id = ?3) AND (?4 IS NULL OR topic = ?4)
                     AND (?5 IS NULL OR ordering_key = ?5) AND (?6 IS NULL OR instr(error, ?6) > 0)
                     AND (?7 IS NULL OR state = ?7) AND last_at <= ?8
@@ -299,7 +301,7 @@ impl SqliteTables {
 
 /// A row as it is stored.
 struct Columns {
-    texts: [String; 5],
+    texts: [String; 6],
     ordering_key: Option<String>,
     payload: Vec<u8>,
     numbers: [i64; 3],
@@ -308,7 +310,7 @@ struct Columns {
 
 fn columns(row: &Row<'_>) -> onceward_stores::rusqlite::Result<Columns> {
     Ok(Columns {
-        texts: [row.get(0)?, row.get(3)?, row.get(4)?, row.get(6)?, row.get(9)?],
+        texts: [row.get(0)?, row.get(3)?, row.get(4)?, row.get(6)?, row.get(9)?, row.get(12)?],
         ordering_key: row.get(5)?,
         payload: row.get(7)?,
         numbers: [row.get(1)?, row.get(2)?, row.get(8)?],
@@ -318,11 +320,14 @@ fn columns(row: &Row<'_>) -> onceward_stores::rusqlite::Result<Columns> {
 
 impl Columns {
     fn letter(self) -> Result<DeadLetter> {
-        let ([id, state, topic, headers, error], [number, part, tries]) = (self.texts, self.numbers);
+        let ([id, state, topic, headers, error, scope], [number, part, tries]) = (self.texts, self.numbers);
+        let (source, consumer) = whose(&scope);
         let small = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
         let [first_failed, last_failed] =
             self.times.map(|at| Duration::from_micros((now() - at).max(0).unsigned_abs()));
         Ok(DeadLetter {
+            source,
+            consumer,
             message: Message::from_stored(id, topic, self.ordering_key, &headers, self.payload.into())?,
             number,
             part: small(part),

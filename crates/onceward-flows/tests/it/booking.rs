@@ -29,6 +29,16 @@ fn is_declined(booking: u64) -> bool {
     booking % 4 == 1
 }
 
+/// The mail is refused, when seat and money are taken.
+fn is_refused(booking: u64) -> bool {
+    booking % 8 == 3
+}
+
+/// The mail is sent, and ends with a failure that ends the tries.
+fn is_failed(booking: u64) -> bool {
+    booking % 8 == 7
+}
+
 fn is_lost(booking: u64) -> bool {
     booking % 16 == 6
 }
@@ -54,11 +64,15 @@ fn saga(client: &Arc<Client>) -> Saga {
         move |step: Step| {
             let client = client.clone();
             async move {
+                let (booking, is_action) = (booking_of(&step), step.direction() == Direction::Action);
                 match service {
-                    "money" if step.direction() == Direction::Action && is_declined(booking_of(&step)) => {
-                        Err(StepStop::refused("card declined"))
+                    "money" if is_action && is_declined(booking) => Err(StepStop::refused("card declined")),
+                    "mail" if is_action && is_refused(booking) => Err(StepStop::refused("no such address")),
+                    "mail" if is_action && is_failed(booking) => {
+                        effect(&client, &step, service).await?;
+                        Err(StepStop::failed("perhaps sent"))
                     }
-                    "money" if is_lost(booking_of(&step)) => {
+                    "money" if is_lost(booking) => {
                         effect(&client, &step, service).await?;
                         Err(StepStop::unknown("the answer was lost"))
                     }
@@ -79,6 +93,7 @@ fn saga(client: &Arc<Client>) -> Saga {
         .with_retry_unknown()
         .with_tries(40, backoff)
         .step("mail", call("mail"))
+        .undo(call("mail"))
         .with_retry_unknown()
         .with_tries(40, backoff)
         .with_lease(LEASE)
@@ -193,8 +208,13 @@ async fn every_booking_is_whole_or_undone_whatever_is_killed() {
     drop(processes);
     let started = started.load(Ordering::SeqCst);
     assert_eq!(bookings.len() as u64, started, "every booking is listed");
-    let (mut completed, mut undone, mut listed) = (0, 0, 0);
-    for booking in &bookings {
+    println!("{kills} kills: {}", balance(&server, &bookings));
+}
+
+/// Compares what became of each booking with its effects, and then the sums of the effects. Says how many ended how.
+fn balance(server: &Postgres, bookings: &[SagaView]) -> String {
+    let (mut completed, mut declined, mut refused, mut failed, mut listed) = (0, 0, 0, 0, 0);
+    for booking in bookings {
         let key = booking.id.key();
         let number: u64 = key.parse().unwrap();
         let done = server.sql(
@@ -204,13 +224,23 @@ async fn every_booking_is_whole_or_undone_whatever_is_killed() {
         let expected = match &booking.state {
             SagaState::Completed => {
                 completed += 1;
-                assert!(!is_declined(number) && !is_lost(number), "{booking:#?}");
+                let must_not =
+                    is_declined(number) || is_refused(number) || is_failed(number) || is_lost(number);
+                assert!(!must_not, "{booking:#?}");
                 "seats action,money action,mail action"
             }
-            SagaState::Undone => {
-                undone += 1;
-                assert!(is_declined(number), "{booking:#?}");
+            SagaState::Undone if is_declined(number) => {
+                declined += 1;
                 "seats action,seats undo"
+            }
+            SagaState::Undone if is_refused(number) => {
+                refused += 1;
+                "seats action,money action,money undo,seats undo"
+            }
+            SagaState::Undone => {
+                failed += 1;
+                assert!(is_failed(number), "{booking:#?}");
+                "seats action,money action,mail action,mail undo,money undo,seats undo"
             }
             SagaState::NeedsPerson(needs) => {
                 listed += 1;
@@ -222,6 +252,20 @@ async fn every_booking_is_whole_or_undone_whatever_is_killed() {
         };
         assert_eq!(done, expected, "{booking:#?}");
     }
-    assert!(completed > 0 && undone > 0 && listed > 0, "{completed} {undone} {listed}");
-    println!("{kills} kills: {completed} completed, {undone} undone, {listed} listed for a person");
+    // The same as sums: seats, money and mail without what was undone.
+    let sum = |service: &str| {
+        let of = |what: &str| {
+            let count = format!("SELECT count(*) FROM effects WHERE what = '{service} {what}'");
+            server.sql("booking", &count).parse::<u64>().unwrap()
+        };
+        of("action") - of("undo")
+    };
+    let kept = [sum("seats"), sum("money"), sum("mail")];
+    assert_eq!(kept, [completed + listed, completed + listed, completed]);
+    let endings = format!(
+        "{completed} completed, {declined} declined, {refused} refused and {failed} failed at the end and undone, \
+         {listed} listed for a person"
+    );
+    assert!([completed, declined, refused, failed, listed].iter().all(|&count| count > 0), "{endings}");
+    endings
 }

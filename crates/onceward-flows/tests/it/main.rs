@@ -21,6 +21,5 @@ mod saga_run;
 mod saga_undo;
 #[path = "../../../onceward-stores/tests/servers/mod.rs"]
 mod servers;
-mod simulation;
 mod suites;
 mod support;

@@ -129,6 +129,7 @@ async fn a_publisher_and_a_source_conform() {
         } else {
             let source = NatsSource::new(context, "conformance", "conformance", 4).unwrap();
             conformance::source(&source, &publisher, &mut broker).await;
+            crate::suites::check_numbers(&source, &publisher).await;
         }
     }
 }

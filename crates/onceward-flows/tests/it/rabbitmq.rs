@@ -131,6 +131,7 @@ async fn a_publisher_and_a_source_conform() {
         } else {
             let source = RabbitMqSource::new(&streams);
             conformance::source(&source, &publisher, &mut broker).await;
+            crate::suites::check_numbers(&source, &publisher).await;
             assert_eq!(source.gaps(), 0, "nothing was removed");
         }
     }

@@ -103,6 +103,7 @@ async fn a_publisher_and_a_source_conform() {
         } else {
             let source = RedisSource::new(&url, "conformance", 4).unwrap();
             conformance::source(&source, &publisher, &mut broker).await;
+            crate::suites::check_numbers(&source, &publisher).await;
             assert_eq!(source.gaps(), 0, "nothing was trimmed");
         }
     }

@@ -33,6 +33,7 @@ enum Broken {
     FailsOnMalformed,
     PositionsRestart,
     WrongPartition,
+    TrimsUpToHandled,
 }
 
 use Broken::*;
@@ -46,6 +47,8 @@ struct State {
     starts: i64,
     ids: HashSet<String>,
     taken: HashSet<String>,
+    /// Everything up to this position is gone.
+    trimmed: i64,
 }
 
 #[derive(Clone)]
@@ -162,7 +165,12 @@ impl Source for Memory {
         Box::pin(std::future::ready(Ok(Box::new(reader) as Box<dyn Reader>)))
     }
 
-    fn handled<'a>(&'a self, _: &'a [HandledMessage]) -> SourceFuture<'a, ()> {
+    fn handled<'a>(&'a self, messages: &'a [HandledMessage]) -> SourceFuture<'a, ()> {
+        if self.broken == TrimsUpToHandled {
+            let highest = messages.iter().map(|message| message.position).max().unwrap_or(0);
+            let mut state = self.state();
+            state.trimmed = state.trimmed.max(highest);
+        }
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -181,6 +189,10 @@ impl MemoryReader {
             return Some(Err(Error::new(ErrorKind::Unavailable, "the broker is down")));
         }
         let message = state.partitions[self.partition as usize].get(index)?.clone();
+        if i64::try_from(index).unwrap() < state.trimmed {
+            self.after += 1;
+            return None;
+        }
         if broken == TakesAway && !state.taken.insert(message.id().to_owned()) {
             self.after += 1;
             return None;
@@ -217,6 +229,23 @@ impl Reader for MemoryReader {
             }
         })
     }
+}
+
+/// For the tests of a broker: its source reads the number that its publisher writes.
+pub(crate) async fn check_numbers(source: &impl Source, publisher: &impl Publisher) {
+    let message = Message::new("orders.numbered", "").with_ordering_key("numbered");
+    let outgoing = Outgoing::new(message, 4_711);
+    while publisher.publish(std::slice::from_ref(&outgoing)).await.iter().any(Result::is_err) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut reader = source.open(outgoing.partition(source.partitions()), 0).await.unwrap();
+    let number = loop {
+        let delivery = reader.next().await.unwrap();
+        if delivery.message.id() == outgoing.message().id() {
+            break delivery.number;
+        }
+    };
+    assert_eq!(number, Some(4_711));
 }
 
 /// Runs a suite and returns what it says.
@@ -257,6 +286,7 @@ async fn each_broken_variant_is_caught_and_the_sound_one_is_not() {
         ("source", PositionsRestart, "positions grow"),
         // Either it has too few messages, or others.
         ("source", WrongPartition, "partition 0"),
+        ("source", TrimsUpToHandled, "after a handover"),
     ];
     for (suite, broken, text) in rows {
         let said = outcome(suite, broken).await.expect_err(&format!("{broken:?} was not caught"));

@@ -26,7 +26,8 @@ const BAD_KEYS: u64 = 2;
 const ALONE: &str = "alone";
 /// Nothing in the chain goes on for longer than this.
 const STUCK_AFTER: Duration = Duration::from_secs(90);
-const ROLES: [&str; 5] = ["orders", "relay", "relay", "stock", "stock"];
+/// `batches` is a stock service that handles several messages at a time.
+const ROLES: [&str; 5] = ["orders", "relay", "relay", "stock", "batches"];
 const INVERSIONS: &str =
     "SELECT count(*) FROM (SELECT n, coalesce(lag(n) OVER (PARTITION BY name ORDER BY number), 0)
     AS previous FROM effects WHERE name <> 'alone') AS of_keys WHERE n <> previous + 1";
@@ -145,6 +146,11 @@ async fn run_chain<E: ChainEngine>(broker: Broker, short: &[Action]) {
     chain.fix().await;
     chain.until_settled(committed, 0).await;
     drop(std::mem::take(&mut chain.processes));
+    for role in ["stock", "batches"] {
+        let log = std::fs::read_to_string(chain.addresses.log_file(role)).unwrap_or_default();
+        let lost = log.lines().find(|line| line.contains("the order was lost"));
+        assert_eq!(lost, None, "copies are no loss of order");
+    }
     for role in ROLES {
         let _ = std::fs::remove_file(chain.addresses.log_file(role));
     }
@@ -203,7 +209,10 @@ impl<E: ChainEngine> Chain<E> {
                 self.processes.insert(at, Process::start(role, &self.addresses, false));
             }
             PauseRelay => self.pause("relay").await,
-            PauseConsumer => self.pause("stock").await,
+            PauseConsumer => {
+                let role = if random.below(2) == 0 { "stock" } else { "batches" };
+                self.pause(role).await;
+            }
             // A dead letter that is tried again meanwhile, or a database that has just been killed.
             Redrive => drop(self.dead_letters.retry_all(&DeadLetterFilter::default(), 100_000).await),
         }
@@ -294,9 +303,9 @@ impl<E: ChainEngine> Chain<E> {
     }
 
     async fn fix(&mut self) {
-        self.processes.retain(|process| process.role != "stock");
+        self.processes.retain(|process| !["stock", "batches"].contains(&process.role));
         let start = |role| Process::start(role, &self.addresses, true);
-        self.processes.extend(["stock", "stock"].map(start));
+        self.processes.extend(["stock", "batches"].map(start));
         self.dead_letters.retry_all(&DeadLetterFilter::default(), 100_000).await.unwrap();
     }
 
@@ -316,7 +325,7 @@ impl<E: ChainEngine> Chain<E> {
         }
         let _ =
             writeln!(state, "tries: {:?}", self.stock.try_sql("SELECT count(*) FROM onceward_tries").await);
-        for role in ["orders", "relay", "stock"] {
+        for role in ["orders", "relay", "stock", "batches"] {
             let log = std::fs::read_to_string(self.addresses.log_file(role)).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
             let _ = writeln!(state, "{role}:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));

@@ -114,7 +114,7 @@ async fn run<E: Engine>(role: &str, orders: &str) {
             "relay" => relay(orders, &url("ONCEWARD_BROKER")).await,
             _ => {
                 let (stock, broker) = (url("ONCEWARD_STOCK"), url("ONCEWARD_BROKER"));
-                tokio::task::LocalSet::new().run_until(consume::<E>(&stock, &broker)).await
+                tokio::task::LocalSet::new().run_until(consume::<E>(role, &stock, &broker)).await
             }
         };
         // A server was killed at a bad moment; a supervisor would start the process again.
@@ -190,36 +190,48 @@ async fn relay(url: &str, broker: &str) -> Ended {
     Ok(relay.run_until(std::future::pending()).await?)
 }
 
-async fn consume<E: Engine>(url: &str, broker: &str) -> Ended {
+async fn consume<E: Engine>(role: &str, url: &str, broker: &str) -> Ended {
     match broker.split(':').next() {
         Some("nats") => {
             let context = async_nats::jetstream::new(async_nats::connect(broker).await?);
-            consume_from::<E>(url, NatsSource::new(context, STREAM, STREAM, PARTITIONS)?).await
+            consume_from::<E>(role, url, NatsSource::new(context, STREAM, STREAM, PARTITIONS)?).await
         }
-        Some("redis") => consume_from::<E>(url, RedisSource::new(broker, STREAM, PARTITIONS)?).await,
+        Some("redis") => consume_from::<E>(role, url, RedisSource::new(broker, STREAM, PARTITIONS)?).await,
         _ => {
             let streams = RabbitMqStreams::new(broker, STREAM, PARTITIONS)?;
-            consume_from::<E>(url, RabbitMqSource::new(&streams)).await
+            consume_from::<E>(role, url, RabbitMqSource::new(&streams)).await
         }
     }
 }
 
-async fn consume_from<E: Engine>(url: &str, source: impl Source + 'static) -> Ended {
+async fn consume_from<E: Engine>(role: &str, url: &str, source: impl Source + 'static) -> Ended {
     let onceward = Onceward::new(onceward_stores::open(url).await?)?;
     let database = ConsumerDatabase::new(onceward, E::transactions(url), FlowTables::open(url).await?);
     let mut options = crate::consumer::options();
     (options.lease, options.parked_max) = (CONSUMER_LEASE, 1_000_000);
     let consumer = Consumer::new("stock", source, database).with_options(options);
     let is_fixed = std::env::var_os(FIXED).is_some();
-    let effect = async |received: Received, mut tx: E::Tx| {
-        let message = &received.message;
-        let n: i64 = std::str::from_utf8(message.payload())?.parse()?;
-        let name = message.ordering_key().unwrap_or(ALONE);
-        insert(&mut tx, "effects", name, n, message.id()).await?;
-        if is_made_to_fail(name, n) && !is_fixed {
-            return Err(Failure::permanent("made to fail"));
-        }
-        Ok(())
-    };
-    Ok(consumer.handle_until(std::future::pending(), effect).await?)
+    let stop = std::future::pending();
+    if role == "batches" {
+        let several = async |batch: Vec<Received>, mut tx: E::Tx| {
+            for received in &batch {
+                effect(received, &mut tx, is_fixed).await?;
+            }
+            Ok(())
+        };
+        return Ok(consumer.handle_batches_until(stop, several).await?);
+    }
+    let one = async |received: Received, mut tx: E::Tx| effect(&received, &mut tx, is_fixed).await;
+    Ok(consumer.handle_until(stop, one).await?)
+}
+
+async fn effect(received: &Received, tx: &mut impl SqlTransaction, is_fixed: bool) -> Result<(), Failure> {
+    let message = &received.message;
+    let n: i64 = std::str::from_utf8(message.payload())?.parse()?;
+    let name = message.ordering_key().unwrap_or(ALONE);
+    insert(tx, "effects", name, n, message.id()).await?;
+    if is_made_to_fail(name, n) && !is_fixed {
+        return Err(Failure::permanent("made to fail"));
+    }
+    Ok(())
 }

@@ -35,19 +35,31 @@ impl Log {
     }
 
     pub(crate) fn add(&self, message: Message) {
-        self.add_with(message, None);
+        self.add_with(message, |delivery| delivery);
     }
 
     /// One that cannot be handled as it came.
     pub(crate) fn add_faulty(&self, message: Message, fault: &str) {
-        self.add_with(message, Some(fault.to_owned()));
+        self.add_with(message, |mut delivery| {
+            delivery.fault = Some(fault.to_owned());
+            delivery
+        });
     }
 
-    fn add_with(&self, message: Message, fault: Option<String>) {
+    /// One with its number in the outbox that it came from.
+    pub(crate) fn add_numbered(&self, message: Message, number: i64) {
+        self.add_with(message, |delivery| delivery.with_number(number));
+    }
+
+    /// One whose publisher has given no id: that of the message is its place.
+    pub(crate) fn add_without_id(&self, message: Message) {
+        self.add_with(message, Delivery::with_derived_id);
+    }
+
+    fn add_with(&self, message: Message, change: impl FnOnce(Delivery) -> Delivery) {
         let mut state = self.state();
-        let mut delivery = Delivery::new(message, i64::try_from(state.deliveries.len()).unwrap() + 1);
-        delivery.fault = fault;
-        state.deliveries.push(delivery);
+        let delivery = Delivery::new(message, i64::try_from(state.deliveries.len()).unwrap() + 1);
+        state.deliveries.push(change(delivery));
         state.is_read_out = false;
         drop(state);
         self.added.notify_waiters();

@@ -1,5 +1,6 @@
 //! Consumers: every message has one effect, in the order of its key, whatever fails.
 
+mod arrivals;
 mod batches;
 mod dead_letters;
 mod handling;

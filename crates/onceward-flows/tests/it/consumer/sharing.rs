@@ -99,7 +99,7 @@ async fn a_partition_is_not_taken_while_an_effect_of_its_former_owner_can_commit
 
 /// What is logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -113,7 +113,15 @@ impl std::io::Write for Log {
 }
 
 impl Log {
-    fn text(&self) -> String {
+    /// Takes what is logged in this thread until the guard is dropped.
+    pub(super) fn begin(&self) -> tracing::subscriber::DefaultGuard {
+        let writer = self.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    pub(super) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
@@ -122,9 +130,7 @@ impl Log {
 #[tokio::test]
 async fn a_source_with_one_partition_says_that_one_process_consumes() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = log.begin();
     locally(async {
         for (partitions, is_said) in [(2, false), (1, true)] {
             let Some(stock) = Stock::fresh().await else { return };
