@@ -11,10 +11,12 @@ mod address_share;
 mod connection_slots;
 mod connection_watch;
 mod counted_body;
+mod upgraded;
 mod watched_stream;
 
 pub use address_share::{AddressGroup, Networks};
 pub use connection_slots::{ConnectionSlots, Slot, SlotLimits};
 pub use connection_watch::{ConnectionTimeouts, ConnectionWatch, RequestInProgress};
 pub use counted_body::CountedBody;
+pub use upgraded::{UpgradedConnection, UpgradingConnection};
 pub use watched_stream::WatchedStream;

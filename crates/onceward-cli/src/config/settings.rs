@@ -12,7 +12,7 @@ use super::route_settings::RouteSettings;
 use super::values::{Period, Size};
 use crate::address::ListenAddress;
 use crate::listener::Networks;
-use crate::proxy::Spelling;
+use crate::proxy::{PathParameters, Spelling};
 
 macro_rules! settings {
     ($($(#[$meta:meta])* $name:ident: $kind:ty,)+) => {
@@ -88,6 +88,14 @@ settings! {
     /// Whether the service takes `/charges/` and `/charges` for the same: exact or ignore [default: exact].
     #[arg(long, value_name = "SPELLING", env = "ONCEWARD_TRAILING_SLASH")]
     trailing_slash: Spelling,
+    /// What the service does with parameters in paths (`/charges;a=1`): ignore if it takes the path for `/charges`, exact if
+    /// it makes a difference, refuse to answer such paths with 400 [default: refuse].
+    #[arg(long, value_name = "RULE", env = "ONCEWARD_PATH_PARAMETERS")]
+    path_parameters: PathParameters,
+    /// Whether request fields with `_` in their names are passed. CGI, WSGI and their like read `_` as `-`, so that such a
+    /// field could replace another one [default: false].
+    #[arg(long, value_name = "BOOLEAN", env = "ONCEWARD_UNDERSCORE_FIELDS")]
+    underscore_fields: bool,
     /// Whether `/.well-known/idempotency` tells the policy of every route to anyone; otherwise the path belongs to the
     /// service [default: true].
     #[arg(long, value_name = "BOOL", env = "ONCEWARD_PUBLISH")]

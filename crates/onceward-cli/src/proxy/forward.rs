@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Uri, Version};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use onceward::Lease;
 use onceward_http::Action;
@@ -30,6 +31,7 @@ use super::head_rules::ForwardedPath;
 use super::pool::{Pool, SendFailure, SendOptions, UpstreamReuse};
 use super::tls::UpstreamTls;
 use super::worker_threads;
+use crate::listener::{UpgradedConnection, UpgradingConnection};
 
 /// The label that keys for the upstream are derived with.
 pub const CHILD_LABEL: &str = "upstream";
@@ -180,7 +182,11 @@ impl Forward {
         let lease = request.extensions_mut().remove::<Lease>();
         // An upgraded connection has no response to record, so only unguarded requests may upgrade.
         let protocol = if lease.is_none() { fields::requested_upgrade(request.headers()) } else { None };
-        let client_side = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        // Without its connection nobody would enforce the deadlines of the upgraded one.
+        let connection = request.extensions_mut().remove::<UpgradingConnection>();
+        let protocol = protocol.filter(|_| connection.is_some());
+        let client_side =
+            connection.filter(|_| protocol.is_some()).map(|at| (at, hyper::upgrade::on(&mut request)));
         if self.rewrite_request(&mut request, lease.as_ref(), protocol).is_err() {
             return Ok(problem(Problem::UpstreamUnreachable, Action::Retry));
         }
@@ -215,12 +221,12 @@ impl Forward {
             }
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client_side) = client_side else {
+            let Some((connection, client_side)) = client_side else {
                 return Ok(problem(Problem::UpstreamTimeout, Action::Unknown));
             };
             let protocol = fields::requested_upgrade(response.headers());
             let upstream_side = hyper::upgrade::on(&mut response);
-            tokio::spawn(join_both(client_side, upstream_side));
+            tokio::spawn(join_both(connection.agreed(), client_side, upstream_side, self.answer_timeout));
             fields::remove_hop_by_hop(response.headers_mut());
             if let Some(protocol) = protocol {
                 fields::add_upgrade(response.headers_mut(), protocol);
@@ -305,9 +311,12 @@ pub fn plain<B: From<Bytes>>(status: StatusCode, sentence: &str) -> Response<B> 
 }
 
 /// Copies bytes between two upgraded connections, in both directions.
-async fn join_both(client: hyper::upgrade::OnUpgrade, upstream: hyper::upgrade::OnUpgrade) {
+async fn join_both(
+    connection: UpgradedConnection,
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+    rest_max: Duration,
+) {
     let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
-    let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-    // Either side may close at any time.
-    let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+    connection.join(TokioIo::new(client), TokioIo::new(upstream), rest_max).await;
 }

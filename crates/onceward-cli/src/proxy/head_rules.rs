@@ -22,9 +22,24 @@ pub type Refused = (StatusCode, &'static str);
 #[derive(Clone, Debug)]
 pub struct ForwardedPath(pub PathAndQuery);
 
+/// What happens to request fields with `_` in their names. CGI, WSGI and their like write `_` and `-` as one variable, so that
+/// a service would read them as another field.
+#[derive(Clone, Copy, Debug)]
+pub enum UnderscoreFields<'r> {
+    Removed,
+    /// They pass, except those that look like a field that the gateway or one of its routes reads, or like another field of
+    /// the request.
+    PassedUnlessRead(&'r [HeaderName]),
+}
+
 /// Checks the head of a request, and removes what has no meaning or a dangerous one. `trusted`: the client is a proxy
 /// whose word about the client behind it counts.
-pub fn check<B>(request: &mut Request<B>, rules: PathRules, trusted: bool) -> Result<(), Refused> {
+pub fn check<B>(
+    request: &mut Request<B>,
+    rules: PathRules,
+    underscores: UnderscoreFields<'_>,
+    trusted: bool,
+) -> Result<(), Refused> {
     let bad = |why| (StatusCode::BAD_REQUEST, why);
     rules.check_method(request.method()).map_err(bad)?;
     check_host(request).map_err(bad)?;
@@ -32,7 +47,7 @@ pub fn check<B>(request: &mut Request<B>, rules: PathRules, trusted: bool) -> Re
         return Err((StatusCode::NOT_IMPLEMENTED, "a transfer coding other than chunked is not supported"));
     }
     let headers = request.headers_mut();
-    remove_look_alikes(headers);
+    remove_look_alikes(headers, underscores);
     let mut forwarded_host = None;
     if trusted {
         forwarded_host = read_forwarded_host(headers);
@@ -80,23 +95,22 @@ fn is_authority(host: &str) -> bool {
     host.parse::<http::uri::Authority>().is_ok()
 }
 
-/// Fields with `_` that a service would read as another field. CGI, WSGI and their like write both as one variable.
-fn remove_look_alikes(headers: &mut HeaderMap) {
+fn remove_look_alikes(headers: &mut HeaderMap, underscores: UnderscoreFields<'_>) {
     if !headers.keys().any(|name| name.as_str().contains('_')) {
         return;
     }
-    let look_alikes: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| name.as_str().contains('_'))
-        .filter(|name| {
-            let Ok(folded) = HeaderName::try_from(name.as_str().replace('_', "-")) else { return true };
-            is_ours(&folded)
-                || is_forwarded_field(&folded)
-                || READ_BY_THE_GATEWAY.contains(&folded)
-                || headers.contains_key(&folded)
-        })
-        .cloned()
-        .collect();
+    let is_removed = |name: &HeaderName| {
+        let UnderscoreFields::PassedUnlessRead(by_routes) = underscores else { return true };
+        let Ok(folded) = HeaderName::try_from(name.as_str().replace('_', "-")) else { return true };
+        is_ours(&folded)
+            || is_forwarded_field(&folded)
+            || READ_BY_THE_GATEWAY.contains(&folded)
+            || READ_BY_THE_LAYER.contains(&folded.as_str())
+            || by_routes.iter().any(|read| read.as_str().replace('_', "-") == folded.as_str())
+            || headers.contains_key(&folded)
+    };
+    let look_alikes: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().contains('_') && is_removed(name)).cloned().collect();
     for name in look_alikes {
         headers.remove(name);
     }
@@ -104,6 +118,22 @@ fn remove_look_alikes(headers: &mut HeaderMap) {
 
 const READ_BY_THE_GATEWAY: [HeaderName; 7] =
     [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, TRANSFER_ENCODING];
+
+/// What tells callers and requests apart, and what decides whether a request is carried out.
+const READ_BY_THE_LAYER: [&str; 12] = [
+    "api-key",
+    "content-encoding",
+    "expect",
+    "if-match",
+    "if-none-match",
+    "if-unmodified-since",
+    "origin",
+    "proxy-authorization",
+    "signature-input",
+    "x-api-key",
+    "x-http-method-override",
+    "x-request-id",
+];
 
 fn is_ours(name: &HeaderName) -> bool {
     let name = name.as_str();

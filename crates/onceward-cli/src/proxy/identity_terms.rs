@@ -6,7 +6,7 @@ use http::Method;
 use onceward_http::{Identity, OnAnonymous, Operation};
 use serde::{Deserialize, Serialize};
 
-use super::path_rules::{PathRules, Spelling};
+use super::path_rules::{PathParameters, PathRules, Spelling};
 use crate::config::{EffectiveRoute, Pattern, Routes, ScopeSource, scope_of_layer};
 
 /// The terms of all routes of a gateway, in their order.
@@ -23,10 +23,14 @@ pub struct TermsTable {
 /// The rules by which two paths are one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting, and is kept under its name")]
 struct PathTerms {
     normalise: bool,
     case_ignored: bool,
     trailing_slash_ignored: bool,
+    /// Left out where it is false: tables from before it was there stay the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    parameters_ignored: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +101,7 @@ impl TermsTable {
             normalise: rules.normalise,
             case_ignored: rules.case == Spelling::Ignore,
             trailing_slash_ignored: rules.trailing_slash == Spelling::Ignore,
+            parameters_ignored: rules.parameters == PathParameters::Ignore,
         };
         self.paths = (terms != PathTerms::DEFAULT).then_some(terms);
         self
@@ -106,8 +111,9 @@ impl TermsTable {
     /// operation, and a retry of an earlier request would run again.
     pub fn other_path_rules(&self, former: &Self) -> Option<String> {
         (self.paths != former.paths).then(|| {
-            "normalise, path_case, trailing_slash: receipts in the store were written under other rules for paths: a retry \
-             of an earlier request could run again; if that is meant, start the gateway once with --accept-new-identity"
+            "normalise, path_case, trailing_slash, path_parameters: receipts in the store were written under other rules for \
+             paths: a retry of an earlier request could run again; if that is meant, start the gateway once with \
+             --accept-new-identity"
                 .to_owned()
         })
     }
@@ -153,7 +159,12 @@ impl TermsTable {
 }
 
 impl PathTerms {
-    const DEFAULT: Self = Self { normalise: true, case_ignored: false, trailing_slash_ignored: false };
+    const DEFAULT: Self = Self {
+        normalise: true,
+        case_ignored: false,
+        trailing_slash_ignored: false,
+        parameters_ignored: false,
+    };
 }
 
 impl Terms {

@@ -2,10 +2,14 @@
 
 use super::*;
 use crate::config::Settings;
-use crate::proxy::Spelling;
+use crate::proxy::{PathParameters, Spelling};
 
-const RULES: PathRules =
-    PathRules { normalise: true, case: Spelling::Exact, trailing_slash: Spelling::Exact };
+const RULES: PathRules = PathRules {
+    normalise: true,
+    case: Spelling::Exact,
+    trailing_slash: Spelling::Exact,
+    parameters: PathParameters::Refuse,
+};
 
 fn table(text: &str) -> TermsTable {
     TermsTable::of(&Settings::parse(text).unwrap().1)
@@ -29,6 +33,22 @@ fn a_table_is_kept_as_json() {
     assert_eq!(serde_json::to_string(&written).unwrap(), json);
     assert_eq!(serde_json::from_str::<TermsTable>(json).unwrap(), written);
     assert!(serde_json::from_str::<TermsTable>("{\"routes\":[]}").is_err());
+}
+
+/// The same for the rules about paths, which are left out where they are the default ones.
+#[test]
+fn rules_for_paths_are_kept_as_json() {
+    let written = |rules| serde_json::to_string(&table("").with_path_rules(rules).paths).unwrap();
+    assert_eq!(written(RULES), "null");
+    assert_eq!(written(PathRules { parameters: PathParameters::Exact, ..RULES }), "null");
+    assert_eq!(
+        written(PathRules { case: Spelling::Ignore, ..RULES }),
+        "{\"normalise\":true,\"case_ignored\":true,\"trailing_slash_ignored\":false}"
+    );
+    assert_eq!(
+        written(PathRules { parameters: PathParameters::Ignore, ..RULES }),
+        "{\"normalise\":true,\"case_ignored\":false,\"trailing_slash_ignored\":false,\"parameters_ignored\":true}"
+    );
 }
 
 #[test]

@@ -6,14 +6,18 @@ use onceward::{Ask, Fingerprint, Outcome, Policy, Stopped, Sweep};
 
 use super::*;
 use crate::config::Settings;
-use crate::proxy::Spelling;
+use crate::proxy::{PathParameters, Spelling};
 
 fn routes(text: &str) -> Routes {
     Settings::parse(text).unwrap().1
 }
 
-const RULES: PathRules =
-    PathRules { normalise: true, case: Spelling::Exact, trailing_slash: Spelling::Exact };
+const RULES: PathRules = PathRules {
+    normalise: true,
+    case: Spelling::Exact,
+    trailing_slash: Spelling::Exact,
+    parameters: PathParameters::Refuse,
+};
 
 const SHARED: &str = "[defaults]\nscope = \"shared\"";
 const NAMED: &str = "[defaults]\noperation = \"charge\"";
@@ -46,6 +50,8 @@ async fn other_rules_for_paths_are_refused_until_they_are_meant() {
     assert!(exchange(&onceward, &routes(""), other, NewIdentity::Accepted).await.is_ok());
     assert!(exchange(&onceward, &routes(""), other, both).await.is_ok());
     assert!(exchange(&onceward, &routes(""), RULES, both).await.is_err());
+    let ignored = PathRules { parameters: PathParameters::Ignore, ..other };
+    assert!(exchange(&onceward, &routes(""), ignored, both).await.is_err());
 }
 
 #[tokio::test]

@@ -55,6 +55,7 @@ pub fn path_rules(settings: &Settings) -> PathRules {
         normalise: settings.normalise.unwrap_or(true),
         case: settings.path_case.unwrap_or_default(),
         trailing_slash: settings.trailing_slash.unwrap_or_default(),
+        parameters: settings.path_parameters.unwrap_or_default(),
     }
 }
 

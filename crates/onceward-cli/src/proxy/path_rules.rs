@@ -5,7 +5,7 @@
 //! /%63harges                             /charges: escapes that mean nothing are decoded, and are forwarded so
 //! /x/../charges  //charges  /a%2Fb       refused: services disagree about them
 //! /Charges  /charges/                    /charges, where the settings say that the service ignores the difference
-//! /charges;a                             matches the route /charges
+//! /charges;a                             refused: services disagree about parameters; the settings say what this one does
 //! ```
 
 use std::borrow::Cow;
@@ -21,6 +21,7 @@ pub struct PathRules {
     pub normalise: bool,
     pub case: Spelling,
     pub trailing_slash: Spelling,
+    pub parameters: PathParameters,
 }
 
 /// Whether the service makes a difference between two spellings.
@@ -31,6 +32,20 @@ pub enum Spelling {
     #[default]
     Exact,
     /// It does not.
+    Ignore,
+}
+
+/// What the service does with the parameters of a path (`/charges;a=1`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathParameters {
+    /// Nobody has said. A service that drops them would do the same work for two operations, so under `normalise` such
+    /// paths are refused.
+    #[default]
+    Refuse,
+    /// It makes a difference.
+    Exact,
+    /// It drops them.
     Ignore,
 }
 
@@ -47,9 +62,17 @@ impl PathRules {
     /// The path to forward and to compare, or why the path is refused.
     pub fn apply(self, path: &str) -> Result<RuledPath<'_>, &'static str> {
         let forwarded = if self.normalise { normalised(path)? } else { Cow::Borrowed(path) };
+        if self.normalise && self.parameters == PathParameters::Refuse && forwarded.contains(';') {
+            return Err(
+                "the path has parameters (`;`), which services read differently; `path_parameters` says how",
+            );
+        }
         let mut compared = forwarded.clone();
         if self.case == Spelling::Ignore && compared.bytes().any(|byte| byte.is_ascii_uppercase()) {
             compared = Cow::Owned(compared.to_ascii_lowercase());
+        }
+        if self.parameters == PathParameters::Ignore && compared.contains(';') {
+            compared = Cow::Owned(without_parameters(&compared).into_owned());
         }
         if self.trailing_slash == Spelling::Ignore && compared.len() > 1 && compared.ends_with('/') {
             compared = Cow::Owned(compared.trim_end_matches('/').to_owned());
@@ -104,7 +127,7 @@ fn normalised(path: &str) -> Result<Cow<'_, str>, &'static str> {
         if name == "." || name == ".." {
             return Err("the path contains a dot segment");
         }
-        if segment.is_empty() && segments.peek().is_some() {
+        if name.is_empty() && segments.peek().is_some() {
             return Err("the path contains an empty segment");
         }
     }

@@ -1,7 +1,11 @@
 use super::*;
 
-const RULES: PathRules =
-    PathRules { normalise: true, case: Spelling::Exact, trailing_slash: Spelling::Exact };
+const RULES: PathRules = PathRules {
+    normalise: true,
+    case: Spelling::Exact,
+    trailing_slash: Spelling::Exact,
+    parameters: PathParameters::Exact,
+};
 
 #[track_caller]
 fn check(rules: PathRules, path: &str, forwarded: &str, compared: &str) {
@@ -58,6 +62,24 @@ fn the_service_may_ignore_capitals_and_a_last_slash() {
     let slash = PathRules { trailing_slash: Spelling::Ignore, ..RULES };
     check(slash, "/charges/", "/charges/", "/charges");
     check(slash, "/", "/", "/");
+}
+
+#[test]
+fn parameters_are_refused_unless_the_settings_say_what_they_mean() {
+    let refuse = PathRules { parameters: PathParameters::Refuse, ..RULES };
+    for path in ["/charges;a", "/charges;", "/a;b=1/c", "/;/charges"] {
+        assert!(refuse.apply(path).is_err(), "{path}");
+    }
+    check(refuse, "/a%3Bb", "/a%3Bb", "/a%3Bb");
+    let as_it_is = PathRules { normalise: false, ..refuse };
+    check(as_it_is, "/charges;a", "/charges;a", "/charges;a");
+    check(RULES, "/charges;a", "/charges;a", "/charges;a");
+    let ignore = PathRules { parameters: PathParameters::Ignore, ..RULES };
+    check(ignore, "/charges;a=1/x;b", "/charges;a=1/x;b", "/charges/x");
+    let slash = PathRules { trailing_slash: Spelling::Ignore, ..ignore };
+    check(slash, "/charges/;a", "/charges/;a", "/charges");
+    // Without its parameters it is an empty segment.
+    assert!(ignore.apply("/a/;x/b").is_err());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use http::{Method, Request};
+use http::{HeaderName, Method, Request};
 use onceward::Onceward;
 use onceward_http::fingerprint::Secrets;
 use onceward_http::headers::IDEMPOTENCY_KEY;
@@ -33,6 +33,8 @@ pub struct GatewayState {
     pub upstream: Arc<Upstream>,
     pub callers: Callers,
     pub path_rules: PathRules,
+    /// Whether request fields with `_` in their names pass.
+    pub underscore_fields: bool,
     /// Where stored events are announced.
     pub arrivals: Arrivals,
     /// Whether the policy of the routes is published.
@@ -47,6 +49,8 @@ pub struct RouteTable {
     /// Terms under which receipts may exist, as they were kept and as they are looked up.
     former: Vec<TermsTable>,
     former_tables: Vec<FormerTable>,
+    /// The fields from which some route takes a key or a scope, or which it compares.
+    fields_read: Vec<HeaderName>,
     /// The document published at `/.well-known/idempotency`.
     published: Option<Document>,
 }
@@ -95,6 +99,7 @@ impl RouteTable {
             routes: routes.clone(),
             former,
             former_tables,
+            fields_read: fields_read(routes),
             published: state.publish.then(|| Document::new(&named)),
         })
     }
@@ -107,6 +112,11 @@ impl RouteTable {
     /// The previous terms that still count.
     pub fn former(&self) -> &[TermsTable] {
         &self.former
+    }
+
+    /// The fields from which some route takes a key or a scope, or which it compares.
+    pub fn fields_read(&self) -> &[HeaderName] {
+        &self.fields_read
     }
 
     /// The published policy, unless that is switched off.
@@ -244,6 +254,19 @@ impl RouteEntry {
         };
         services.entry(places).or_insert_with(make).clone()
     }
+}
+
+fn fields_read(routes: &Routes) -> Vec<HeaderName> {
+    let mut fields = Vec::new();
+    for route in routes.each() {
+        fields.extend(route.route.key_from().field().cloned());
+        fields.extend(route.route.fingerprint().headers().iter().cloned());
+        fields.extend(route.scope.iter().filter_map(|source| match source {
+            ScopeSource::Header(name) => Some(name.clone()),
+            _ => None,
+        }));
+    }
+    fields
 }
 
 fn stores_events(route: &Route) -> bool {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::UPGRADE;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -25,13 +26,14 @@ use super::callers::CertificateSubject;
 use super::client_body::ClientBody;
 use super::fields::ClientConnection;
 use super::forward::plain;
-use super::head_rules;
+use super::head_rules::{self, UnderscoreFields};
 use super::route_table::{CurrentRoutes, GatewayState};
 use super::sent_body::SentBody;
 use super::tls::ClientTls;
 use super::worker_threads::WorkerThreads;
 use crate::listener::{
-    AddressGroup, ConnectionSlots, ConnectionTimeouts, ConnectionWatch, Networks, Slot, WatchedStream,
+    AddressGroup, ConnectionSlots, ConnectionTimeouts, ConnectionWatch, Networks, Slot, UpgradingConnection,
+    WatchedStream,
 };
 use crate::telemetry;
 
@@ -165,6 +167,9 @@ where
         let multiplexed = request.version() == Version::HTTP_2;
         let in_progress = watch.begin_request(multiplexed);
         request.extensions_mut().insert(origin);
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(UpgradingConnection::new(gateway.slots.clone(), watch.clone()));
+        }
         if let Some(subject) = &subject {
             request.extensions_mut().insert(subject.clone());
         }
@@ -220,7 +225,15 @@ async fn answer_by_route(
             "this is a gateway to one service, not a tunnel",
         ));
     }
-    if let Err((status, why)) = head_rules::check(&mut request, gateway.state.path_rules, origin.trusted) {
+    let rules = gateway.state.path_rules;
+    let checked = if gateway.state.underscore_fields {
+        let table = gateway.table.load();
+        let underscores = UnderscoreFields::PassedUnlessRead(table.fields_read());
+        head_rules::check(&mut request, rules, underscores, origin.trusted)
+    } else {
+        head_rules::check(&mut request, rules, UnderscoreFields::Removed, origin.trusted)
+    };
+    if let Err((status, why)) = checked {
         return Err(refused(status, why));
     }
     if request.uri().path() == publication::PATH {

@@ -98,6 +98,7 @@ pub async fn run(
         upstream: Arc::new(upstream),
         callers,
         path_rules: limits::path_rules(&settings),
+        underscore_fields: settings.underscore_fields.unwrap_or(false),
         arrivals: Arrivals::new(),
         publish: settings.publish.unwrap_or(true),
     };

@@ -37,8 +37,19 @@ const STUCK_AFTER: Duration = Duration::from_secs(120);
 /// Bookings that may be open while more are started.
 const OPEN_MAX: u64 = 60;
 
+/// The card is declined: nothing is charged.
 fn is_declined(booking: u64) -> bool {
     booking % 4 == 1
+}
+
+/// The mail is refused, when seat and money are taken.
+fn is_refused(booking: u64) -> bool {
+    booking % 8 == 3
+}
+
+/// The mail is sent, and answered with a failure that ends the tries.
+fn is_failed(booking: u64) -> bool {
+    booking % 8 == 7
 }
 
 /// The service takes the money and closes the connection without an answer, whenever it is asked.
@@ -58,7 +69,10 @@ fn routes_of(service: &str) -> &'static str {
              [[route]]\npath = \"/refunds\"\non_unknown = \"retry\"\n\
              closes = [\"POST /charges\", \"POST /held-charges\"]\n"
         }
-        _ => "[[route]]\npath = \"/mails\"\non_unknown = \"retry\"\n",
+        _ => {
+            "[[route]]\npath = \"/mails\"\non_unknown = \"retry\"\n\
+             [[route]]\npath = \"/retractions\"\non_unknown = \"retry\"\ncloses = [\"POST /mails\"]\n"
+        }
     }
 }
 
@@ -258,21 +272,36 @@ async fn money_seats_and_mail_balance_whatever_is_killed() {
     drop(workers);
     assert_eq!(bookings.len() as u64, started.load(Ordering::SeqCst), "every booking is listed");
     let ledgers: Vec<Ledger> = participants.iter().map(Participant::ledger).collect();
-    let counts = balance(&bookings, &ledgers);
+    let endings = balance(&bookings, &ledgers);
     let repeated: usize = ledgers.iter().map(Ledger::repeated).sum();
     println!(
-        "{kills} kills ({} of services, {} of gateways, {} of workers): {counts:?} completed, undone, listed for a \
-         person; {repeated} requests came to a service a second time",
+        "{kills} kills ({} of services, {} of gateways, {} of workers): {endings:?}; {repeated} requests came to a \
+         service a second time",
         killed[0], killed[1], killed[2]
     );
     assert!(killed.iter().all(|&count| count > 0), "{killed:?}");
-    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
     drop(participants);
 }
 
-/// Compares what became of each booking with the ledgers. Counts those that are completed, undone, and listed.
-fn balance(bookings: &[SagaView], ledgers: &[Ledger]) -> [usize; 3] {
-    let mut counts = [0; 3];
+/// How many bookings ended in which way.
+#[derive(Debug, Default)]
+struct Endings {
+    completed: usize,
+    /// Undone, because the card was declined.
+    declined: usize,
+    /// Undone, because the mail was refused.
+    refused: usize,
+    /// Undone, because the mail failed.
+    failed: usize,
+    /// Listed for a person.
+    listed: usize,
+    /// Those of them whose money was taken.
+    listed_charged: usize,
+}
+
+/// Compares what became of each booking with the ledgers, and the sums of the ledgers with each other.
+fn balance(bookings: &[SagaView], ledgers: &[Ledger]) -> Endings {
+    let mut endings = Endings::default();
     let mut expected_lines = 0;
     for booking in bookings {
         let key = booking.id.key();
@@ -283,26 +312,50 @@ fn balance(bookings: &[SagaView], ledgers: &[Ledger]) -> [usize; 3] {
             done.iter().map(|lines| lines.split(' ').filter(|word| !word.is_empty()).count()).sum::<usize>();
         match &booking.state {
             SagaState::Completed => {
-                counts[0] += 1;
-                assert!(!is_declined(number) && !is_lost(number), "{booking:#?}");
+                endings.completed += 1;
+                let must_not =
+                    is_declined(number) || is_refused(number) || is_failed(number) || is_lost(number);
+                assert!(!must_not, "{booking:#?}");
                 assert_eq!(done, ["/seats", "/charges", "/mails"], "{booking:#?}");
             }
-            SagaState::Undone => {
-                counts[1] += 1;
-                assert!(is_declined(number), "{booking:#?}");
+            SagaState::Undone if is_declined(number) => {
+                endings.declined += 1;
                 assert_eq!(done, ["/seats /releases", "", ""], "{booking:#?}");
             }
+            SagaState::Undone if is_refused(number) => {
+                endings.refused += 1;
+                assert_eq!(done, ["/seats /releases", "/charges /refunds", ""], "{booking:#?}");
+            }
+            SagaState::Undone => {
+                endings.failed += 1;
+                assert!(is_failed(number), "{booking:#?}");
+                let all = ["/seats /releases", "/charges /refunds", "/mails /retractions"];
+                assert_eq!(done, all, "{booking:#?}");
+            }
             SagaState::NeedsPerson(needs) => {
-                counts[2] += 1;
+                endings.listed += 1;
                 assert!(is_lost(number), "{booking:#?}");
                 assert_eq!(needs.step.as_deref(), Some("money"));
                 // Killed before the service had it, or after: that is what nobody can tell.
                 assert!(matches!(done[..], ["/seats", "/held-charges" | "", ""]), "{done:?} {booking:#?}");
+                endings.listed_charged += usize::from(!done[1].is_empty());
             }
             state => panic!("{state:?}"),
         }
     }
     let lines: usize = ledgers.iter().map(Ledger::effects).sum();
     assert_eq!(lines, expected_lines, "every effect belongs to a booking");
-    counts
+    // The same as sums, as the owners of the services would add them up.
+    let [seats, money, mail] = ledgers else { panic!("there are three services") };
+    let Endings { completed, declined, refused, failed, listed, listed_charged } = endings;
+    assert_eq!(seats.count("/seats") - seats.count("/releases"), completed + listed, "{endings:?}");
+    let charged = money.count("/charges") + money.count("/held-charges");
+    assert_eq!(charged - money.count("/refunds"), completed + listed_charged, "{endings:?}");
+    assert_eq!(mail.count("/mails") - mail.count("/retractions"), completed, "{endings:?}");
+    assert_eq!(money.count("/refunds"), refused + failed, "{endings:?}");
+    // Each kind of ending, or nothing was tested about it.
+    for count in [completed, declined, refused, failed, listed] {
+        assert!(count > 0, "{endings:?}");
+    }
+    endings
 }

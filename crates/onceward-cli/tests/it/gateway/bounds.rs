@@ -1,13 +1,17 @@
 //! Connections that are silent, that send slowly, that do not read: each is ended by a deadline of its own kind, and
 //! other clients go on meanwhile.
 
+mod websockets;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
+use super::certificates;
 use super::stage::{Gateway, Home, Reply, Service};
 use crate::process::{Process, eventually, send};
 
@@ -60,6 +64,40 @@ fn a_silent_connection_is_closed_whatever_it_began_with() {
     socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert!(closed_after(socket) >= Duration::from_millis(500));
     assert!(gateway.metric("onceward_connections_closed_total{reason=\"slow_head\"}") >= 5.0);
+}
+
+/// The deadline of the first head covers the handshake, and begins again after it.
+#[test]
+fn a_silent_tls_handshake_is_closed() {
+    let (home, service) = (Home::new(), Service::charging());
+    certificates::make(home.folder.path());
+    let file = |name: &str| home.folder.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (file("server.pem"), file("server.key"));
+    let flags = ["--tls-cert", &certificate, "--tls-key", &key, "--head-timeout", "500ms"];
+    let gateway = home.start_with(&service.url(), &flags);
+    let at_most = Duration::from_secs(10);
+    thread::scope(|scope| {
+        // Nothing, the beginning of a record, a record of a handshake message that does not end.
+        for begin in [&b""[..], &[22, 3], &[22, 3, 1, 0, 6, 1, 0, 1, 252, 3, 3]] {
+            let mut socket = TcpStream::connect(gateway.address).unwrap();
+            scope.spawn(move || {
+                socket.write_all(begin).unwrap();
+                let after = closed_after(socket);
+                assert!(after < at_most, "{begin:?}: {after:?}");
+            });
+        }
+        scope.spawn(|| {
+            let mut client = Command::new("openssl");
+            client.args(["s_client", "-quiet", "-connect", &gateway.address.to_string()]);
+            // Its input stays open, and has nothing.
+            let client = client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let (began, mut client) = (Instant::now(), client.spawn().unwrap());
+            eventually("it is closed after a whole handshake", || client.try_wait().unwrap());
+            assert!(began.elapsed() < at_most, "{:?}", began.elapsed());
+        });
+    });
+    assert!(gateway.metric("onceward_connections_closed_total{reason=\"slow_head\"}") >= 4.0);
+    assert!(gateway.metric("onceward_connections") < 1.0);
 }
 
 #[test]

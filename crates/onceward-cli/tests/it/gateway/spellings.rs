@@ -1,6 +1,7 @@
 //! Requests that are spelled so that the gateway and the service could read them differently.
 
 use super::stage::{Gateway, Home, Service};
+use crate::process::onceward;
 
 fn stage(config: &str, flags: &[&str]) -> (Home, Service, Gateway) {
     let (home, service) = (Home::new(), Service::charging());
@@ -13,7 +14,7 @@ fn status(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
-const REQUIRED: &str = "[[route]]\npath = \"/charges\"\nkey = \"required\"\noperation = \"route\"";
+const REQUIRED: &str = "[[route]]\npath = \"/charges\"\nkey = \"required\"";
 
 #[test]
 fn no_spelling_of_a_path_passes_a_required_key() {
@@ -48,6 +49,51 @@ fn no_spelling_of_a_path_passes_a_required_key() {
     }
     let [request] = &service.received()[..] else { panic!("{:?}", service.received()) };
     assert_eq!(request.line, "POST /Charges HTTP/1.1");
+}
+
+/// A service that drops parameters does the same work for all of these.
+#[test]
+fn parameters_of_a_path_make_no_second_operation() {
+    let (_home, service, gateway) = stage(REQUIRED, &[]);
+    let key = [("Idempotency-Key", "a")];
+    for path in ["/charges;a", "/charges;a=1", "/charges;"] {
+        let refused = gateway.post(path, &key, "{}");
+        assert!(refused.status == 400 && refused.body.contains("path_parameters"), "{path}: {refused:?}");
+    }
+    assert_eq!(gateway.post("/charges", &key, "{}").status, 201);
+    assert_eq!(service.effects(), 1);
+
+    // The service is said to drop them: one intent, forwarded as it came.
+    let (_home, service, gateway) = stage(REQUIRED, &["--path-parameters", "ignore"]);
+    assert_eq!(gateway.post("/charges;a=1", &[], "{}").status, 400, "the key is required");
+    for path in ["/charges;a=1", "/charges", "/charges;b"] {
+        assert_eq!(gateway.post(path, &key, "{}").body, "{\"charge\":1}", "{path}");
+    }
+    let [request] = &service.received()[..] else { panic!("{:?}", service.received()) };
+    assert_eq!(request.line, "POST /charges;a=1 HTTP/1.1");
+
+    // Or to make a difference.
+    let (_home, service, gateway) = stage(REQUIRED, &["--path-parameters", "exact"]);
+    assert_eq!(gateway.post("/charges;a=1", &[], "{}").status, 400, "the key is required");
+    for path in ["/charges;a=1", "/charges", "/charges;b", "/charges"] {
+        assert_eq!(gateway.post(path, &key, "{}").status, 201, "{path}");
+    }
+    assert_eq!(service.effects(), 3);
+}
+
+/// Receipts of paths with parameters would not be found any more.
+#[test]
+fn a_gateway_that_begins_to_ignore_parameters_is_not_started_on_former_receipts() {
+    let (home, service, gateway) = stage("", &["--path-parameters", "exact"]);
+    gateway.kill();
+    let store = format!("embedded:{}", home.folder.path().join("receipts").display());
+    let args = ["proxy", "--upstream", &service.url(), "--store", &store, "--path-parameters", "ignore"];
+    let listeners = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let refused = onceward(&[&args[..], &listeners].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("path_parameters"), "{said}");
+    // To refuse them changes no id.
+    drop(home.start(&service.url()));
 }
 
 #[test]
@@ -128,25 +174,47 @@ fn forwarded_fields_are_believed_only_from_trusted_proxies() {
     assert_eq!(request.field("x-forwarded-host"), Some("evil"));
 }
 
+/// What a CGI service reads: `-` and `_` are one character, and of two lines it takes either.
+fn variables(service: &Service) -> Vec<(String, String)> {
+    let [request] = &service.received()[..] else { panic!("{:?}", service.received()) };
+    let variable = |(name, value): &(String, String)| (name.replace('-', "_"), value.clone());
+    request.fields.iter().map(variable).collect()
+}
+
+/// Each of these would be read as a field by which the gateway decides: what is done, who asks, under which key.
+const LOOK_ALIKES: [(&str, &str); 14] = [
+    ("Onceward_Fence", "evil"),
+    ("Onceward_Attempt", "evil"),
+    ("Idempotency_Key", "evil"),
+    ("X_Forwarded_For", "evil"),
+    ("X_HTTP_Method_Override", "evil"),
+    ("X_Http-Method_Override", "evil"),
+    ("X_Api_Key", "evil"),
+    ("Api_Key", "evil"),
+    ("If_Match", "evil"),
+    ("Content_Encoding", "evil"),
+    ("X_Order_Key", "evil"),
+    ("X_Api_Version", "evil"),
+    ("X_Caller", "evil"),
+    ("X_Tenant", "evil"),
+];
+
+const READ_BY_A_ROUTE: &str = "[defaults]\nkey_from = \"header:X-Order-Key\"\nscope = \"header:X-Caller\"\n\
+     anonymous = \"share\"\nfingerprint = { headers = [\"X-Api-Version\"] }";
+
 #[test]
 fn look_alike_fields_do_not_reach_the_service() {
-    let (_home, service, gateway) = stage("", &[]);
-    let fields = [
-        ("Idempotency-Key", "a"),
-        ("Onceward_Fence", "99"),
-        ("Onceward_Attempt", "x"),
-        ("Idempotency_Key", "other"),
-        ("X_Forwarded_For", "1.2.3.4"),
-        ("X-Tenant", "acme"),
-        ("X_Tenant", "evil"),
-        ("Plain_Name", "kept"),
-    ];
-    assert_eq!(gateway.post("/c", &fields, "{}").status, 201);
-    let request = &service.received()[0];
-    let with_underscore: Vec<_> =
-        request.fields.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains('_')).collect();
-    assert_eq!(with_underscore, ["plain_name"]);
-    assert_eq!((request.key(), request.field("x-tenant")), ("a", Some("acme")));
+    let fields =
+        [&LOOK_ALIKES[..], &[("X-Order-Key", "a"), ("X-Tenant", "acme"), ("Plain_Name", "1")]].concat();
+    for (flags, plain_name) in [(&[][..], None), (&["--underscore-fields", "true"], Some("1"))] {
+        let (_home, service, gateway) = stage(READ_BY_A_ROUTE, flags);
+        assert_eq!(gateway.post("/c", &fields, "{}").status, 201);
+        let variables = variables(&service);
+        let found = |name| variables.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
+        assert!(!variables.iter().any(|(_, value)| value == "evil"), "{variables:?}");
+        assert_eq!((found("x_order_key"), found("x_tenant")), (Some("a"), Some("acme")));
+        assert_eq!(found("plain_name"), plain_name);
+    }
 }
 
 #[test]

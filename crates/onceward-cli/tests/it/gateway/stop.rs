@@ -114,6 +114,7 @@ fn stop_with_an_unwritten_outcome(
         go.send(()).unwrap();
         let answer = first.join().unwrap();
         assert_eq!((answer.status, answer.field("onceward-recorded")), (201, Some("not-yet")));
+        assert_eq!(answer.field("idempotency-expires"), None, "nothing is promised");
     });
     gateway.signal("-TERM");
     after_the_signal(server);

@@ -57,6 +57,10 @@ fn send(gateway: &Gateway, id: &str, body: &str) -> Answer {
     post(gateway, &signed(id, body), body)
 }
 
+fn json_line(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
 fn post(gateway: &Gateway, fields: &[(String, String)], body: &str) -> Answer {
     let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     gateway.post("/hooks", &fields, body)
@@ -283,8 +287,8 @@ fn a_compressed_body_is_verified_and_forwarded_as_it_is() {
 #[test]
 fn a_sender_without_signatures_has_its_key_where_the_route_says() {
     for (key_from, body_of) in [
-        ("header:X-Event-Id", (|_| "{\"n\":1}".to_owned()) as fn(&str) -> String),
-        ("body:/id", |id| format!("{{\"id\":\"{id}\"}}")),
+        ("header:X-Event-Id", (|_, n| format!("{{\"n\":{n}}}")) as fn(&str, u32) -> String),
+        ("body:/id", |id, n| format!("{{\"id\":\"{id}\",\"n\":{n}}}")),
     ] {
         let home = Home::new();
         let route =
@@ -300,13 +304,18 @@ fn a_sender_without_signatures_has_its_key_where_the_route_says() {
         });
         let gateway = start(&home, &service);
         let send = |id: &str| {
-            let answer = gateway.post("/hooks", &[("X-Event-Id", id)], &body_of(id));
+            let answer = gateway.post("/hooks", &[("X-Event-Id", id)], &body_of(id, 1));
             (answer.status, answer.field("idempotent-replayed").is_some())
         };
         assert_eq!(send("evt_1"), (200, false), "{key_from}");
         assert_eq!(send("evt_1"), (200, true), "{key_from}");
         // All but 2xx frees the key.
         assert_eq!((send("evt_2"), send("evt_2"), send("evt_2")), ((500, false), (200, false), (200, true)));
+        assert_eq!(service.effects(), 3);
+        // Nothing says that the sender has changed the body: the id was used for something else.
+        let other = gateway.post("/hooks", &[("X-Event-Id", "evt_1")], &body_of("evt_1", 2));
+        assert_eq!(other.problem(), (422, "key-reused".into()), "{key_from}");
+        assert!(gateway.metric("onceward_http_webhook_events_other_body_total") < 0.5);
         assert_eq!(service.effects(), 3);
         // An event without a key cannot be told from another one: it passes, unless the route needs one.
         for _ in 0..2 {
@@ -348,12 +357,30 @@ fn after_its_tries_or_a_replayed_failure_an_event_is_a_dead_letter() {
     });
     assert_eq!(service.effects(), 4, "twice, once because it is replayed, once");
     assert!((gateway.metric("onceward_webhook_events_dead_total") - 2.0).abs() < 0.1);
-    let again = send(&gateway, "refused", r#"{"object":1,"n":"refused"}"#);
-    assert_eq!(again.problem(), (409, "dead".into()));
+    // Its sender sends it again: acknowledged and counted, or it would be repeated for days. It stays dead.
+    for count in 1..=2 {
+        let again = send(&gateway, "refused", r#"{"object":1,"n":"refused"}"#);
+        assert_eq!((again.status, again.body.as_str()), (200, ""));
+        let counted = gateway.metric("onceward_webhook_events_dead_again_total");
+        assert!((counted - f64::from(count)).abs() < 0.1, "{counted}");
+    }
     let admin = gateway.admin.to_string();
     let listed = onceward(&["receipts", "dead", "list", "--admin", &admin, "--json"]).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.contains("400") && listed.contains("replays 500"), "{listed}");
+    assert_eq!(service.effects(), 4, "it is not delivered again");
+    let exported = onceward(&["receipts", "dead", "export", "--admin", &admin]).output().unwrap();
+    let exported: Vec<Value> = String::from_utf8(exported.stdout).unwrap().lines().map(json_line).collect();
+    assert_eq!(exported.len(), 2, "{exported:?}");
+    let one = exported.iter().find(|line| line["key"] == "refused").unwrap();
+    assert_eq!((&one["operation"], &one["state"]), (&"POST /hooks".into(), &"dead".into()));
+    assert_eq!(one["event"]["body"], r#"{"object":1,"n":"refused"}"#);
+    assert_eq!((&one["event"]["target"], &one["event"]["event"]), (&"/hooks".into(), &"refused".into()));
+    let fields = one["event"]["headers"].as_array().unwrap();
+    assert!(fields.iter().any(|field| field[0] == "webhook-id" && field[1] == "refused"), "{fields:?}");
+    let some = ["receipts", "dead", "export", "--admin", &admin, "--error", "replays"];
+    let some = String::from_utf8(onceward(&some).output().unwrap().stdout).unwrap();
+    assert!(some.lines().count() == 1 && some.contains("replays 500"), "{some}");
 
     // Again under the same key, or, by a person who knows, under a new one.
     let operation = ["shared", "POST /hooks", "refused", "--admin", &admin];
@@ -447,6 +474,10 @@ fn settings_that_cannot_work_are_named() {
         (storing("order_by = \"id\""), "names no object"),
         ("[[route]]\npath = \"/a\"\npreset = \"webhook\"".into(), "needs `verify`"),
         ("[[route]]\npath = \"/a\"\norder_by = \"body:/a\"".into(), "without `verify`"),
+        (
+            "[[route]]\npath = \"/a\"\npreset = \"webhook\"\nkey_from = \"body:/id\"\naccept = \"store-first\"".into(),
+            "accept: it has no effect without `verify`",
+        ),
     ] {
         let (code, said) = check(&config);
         assert_eq!(code, Some(2), "{config}\n{said}");

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::super::stage::{Received, Reply, Service};
-use super::{is_declined, is_lost};
+use super::{is_declined, is_failed, is_lost, is_refused};
 
 /// Every line is as long as this, so that the length of a ledger says how much was done.
 const LINE_BYTES: usize = 96;
@@ -52,6 +52,11 @@ impl Ledger {
 
     pub fn effects(&self) -> usize {
         self.done().count()
+    }
+
+    /// The effects of one kind.
+    pub fn count(&self, path: &str) -> usize {
+        self.done().filter(|line| line.path == path).count()
     }
 
     /// Requests that came again after their effect.
@@ -103,7 +108,7 @@ fn answer(request: &Received, book: &Mutex<Book>) -> Reply {
     let path = request.line.split(' ').nth(1).unwrap();
     let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
     let booking = body["booking"].as_u64().unwrap();
-    if path == "/charges" && is_declined(booking) {
+    if (path == "/charges" && is_declined(booking)) || (path == "/mails" && is_refused(booking)) {
         return Reply::Answer(402, "{}".into());
     }
     book.lock().unwrap().write(request.key().trim_matches('"'), path, booking);
@@ -112,5 +117,8 @@ fn answer(request: &Received, book: &Mutex<Book>) -> Reply {
     }
     // The answer takes its time, so that kills come between an effect and its answer.
     thread::sleep(Duration::from_millis(booking % 7));
+    if path == "/mails" && is_failed(booking) {
+        return Reply::Answer(500, "{}".into());
+    }
     Reply::created("{}")
 }

@@ -63,6 +63,8 @@ pub fn sagas(gateways: [&str; 3]) -> [Saga; 2] {
     };
     let end = |saga: onceward_flows::SagaBuilder| {
         let saga = saga.with_tries(TRIES, backoff).step("mail", mail.call("/mails", None));
+        // A mail whose sending failed may have been sent.
+        let saga = saga.undo(mail.call("/retractions", Some("POST /mails")));
         saga.with_retry_unknown().with_tries(TRIES, backoff).with_lease(LEASE).build().unwrap()
     };
     let usual = begin("booking")
