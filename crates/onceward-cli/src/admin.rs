@@ -1,6 +1,7 @@
 //! The admin listener of a running process: serves the routers of `onceward_http::admin` to operators, monitors and
 //! services that use the receipts API. Requests to the gateway never arrive here.
 
+pub mod dead_input;
 pub mod dead_letters;
 mod listen;
 pub mod sagas;
@@ -37,9 +38,9 @@ pub fn auth(
     auth.map_err(|error| format!("{error} (ONCEWARD_ADMIN_TOKEN, ONCEWARD_APP_TOKEN)"))
 }
 
-/// All admin routes, those of sagas among them, with a span for each request.
+/// All admin routes, those of sagas and of what is dead among them, with a span for each request.
 pub fn router(admin: &Admin, auth: AdminAuth) -> Router {
-    let admin = admin.clone().with_operator_routes(sagas::routes(admin));
+    let admin = admin.clone().with_operator_routes(sagas::routes(admin).merge(dead_input::routes(admin)));
     admin.router(auth).layer(middleware::from_fn(traced))
 }
 

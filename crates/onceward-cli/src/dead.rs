@@ -10,13 +10,14 @@ use std::time::Duration;
 use onceward::Result;
 use onceward_flows::FlowTables;
 
-use crate::admin::dead_letters::shape::DeadLetterShown;
+use crate::admin::dead_letters::shape::{DeadLetterShown, SOURCE};
 use crate::config::Period;
 use crate::help;
 use crate::receipts::admin_client::AdminClient;
 
 const AFTER_HELP: &str = "\
 Examples:
+  onceward dead list --store postgres://app@db/stock       # of all consumers of the database
   onceward dead list --store postgres://app@db/stock --source shop --consumer stock
   onceward dead list … --error timeout --older-than 1h
   onceward dead show … MESSAGE-ID
@@ -50,13 +51,13 @@ pub struct Args {
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true, global = true)]
     store: Option<String>,
 
-    /// The name of the consumer.
+    /// The name of the consumer. Without it `list` and `export` are about all consumers of the database.
     #[arg(long, value_name = "NAME", global = true)]
     consumer: Option<String>,
 
-    /// The name of its source: the stream in NATS, or `outbox`.
-    #[arg(long, value_name = "NAME", global = true, default_value = "outbox")]
-    source: String,
+    /// The name of its source: the stream in NATS, or `outbox` [default: outbox].
+    #[arg(long, value_name = "NAME", global = true)]
+    source: Option<String>,
 
     /// Call the admin listener at this address, such as `http://127.0.0.1:8081`, instead of opening a database.
     #[arg(long, value_name = "URL", global = true)]
@@ -168,7 +169,7 @@ enum Stop {
     Failed(String),
 }
 
-/// Whose dead letters.
+/// Whose dead letters. Without one: those of all consumers.
 struct Whose {
     source: String,
     consumer: String,
@@ -179,11 +180,20 @@ impl Args {
         let required = |value, name| help::required(value, name).map(str::to_owned);
         let store =
             if self.admin.is_some() { Ok(String::new()) } else { required(self.store.as_deref(), "--store") };
-        let (store, consumer) = match (store, required(self.consumer.as_deref(), "--consumer")) {
-            (Ok(store), Ok(consumer)) => (store, consumer),
+        let is_of_all =
+            self.source.is_none() && matches!(self.command, Command::List(_) | Command::Export(_));
+        let whose = match required(self.consumer.as_deref(), "--consumer") {
+            Ok(consumer) => {
+                let source = self.source.unwrap_or_else(|| SOURCE.to_owned());
+                Ok(Some(Whose { source, consumer }))
+            }
+            Err(_) if is_of_all => Ok(None),
+            Err(missing) => Err(missing),
+        };
+        let (store, whose) = match (store, whose) {
+            (Ok(store), Ok(whose)) => (store, whose),
             (Err(missing), _) | (_, Err(missing)) => return Stop::Failed(missing.to_string()).told(),
         };
-        let whose = Whose { source: self.source, consumer };
         let ended = match &self.admin {
             Some(url) => match AdminClient::new(url, self.token) {
                 Ok(client) => {
@@ -193,7 +203,7 @@ impl Args {
                 }
                 Err(message) => Err(Stop::Failed(message)),
             },
-            None => stored::run(&store, &whose, self.command).await,
+            None => stored::run(&store, whose.as_ref(), self.command).await,
         };
         ended.map_or_else(Stop::told, |()| ExitCode::SUCCESS)
     }
@@ -210,9 +220,9 @@ impl Stop {
     }
 }
 
-/// Prints what a list has, and whether it was cut.
-fn print_list(letters: &[DeadLetterShown], is_cut: bool) {
-    print!("{}", print::table(letters));
+/// Prints what a list has, and whether it was cut. One of all consumers says whose each is.
+fn print_list(letters: &[DeadLetterShown], is_of_all: bool, is_cut: bool) {
+    print!("{}", if is_of_all { print::table_of_all(letters) } else { print::table(letters) });
     if is_cut {
         println!("There are more; see --limit.");
     }

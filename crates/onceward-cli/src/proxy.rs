@@ -56,7 +56,7 @@ use known_secrets::NewSecret;
 pub use forward::ForwardKey;
 #[cfg(test)]
 pub use jwt::JwtVerifier;
-pub use path_rules::Spelling;
+pub use path_rules::{PathParameters, Spelling};
 pub use pool::UpstreamReuse;
 
 const AFTER_HELP: &str = "\

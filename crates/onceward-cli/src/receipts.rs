@@ -5,6 +5,7 @@ mod audit;
 mod bulk;
 mod change;
 pub mod explain;
+mod export;
 mod filter;
 mod settle;
 pub mod table;
@@ -38,11 +39,15 @@ Examples:
   onceward receipts settle --not-done --where operation='POST /charges' --where status=504 --where younger-than=2h --dry-run
   onceward receipts erase --where scope-from='X-Tenant: acme' --reason 'privacy request 4711'
   onceward receipts dead list --admin http://10.0.0.5:8081
+  onceward receipts dead export --operation 'POST /hooks/stripe' > dead.jsonl
 
 Exit code:
   0  done
   1  refused, or the gateway could not be reached; the message says why
   2  the command line is not valid";
+
+/// Receipts of a list, if nothing is said.
+const LISTED: usize = 50;
 
 /// List and show receipts, settle unknown outcomes, retry or discard what is dead.
 ///
@@ -114,7 +119,7 @@ enum Command {
         #[command(flatten)]
         confirmation: ConfirmArgs,
     },
-    /// List, retry or discard intents whose tries are used up.
+    /// List, export, retry or discard intents whose tries are used up.
     #[command(subcommand)]
     Dead(Dead),
     /// Cancel an intent that waits for its next try: it is not run, and every retry is refused.
@@ -151,6 +156,8 @@ enum Command {
 enum Dead {
     /// List dead intents, with their number of tries and their last errors.
     List(FilterArgs),
+    /// Print all that match as JSON, one a line, with what each was to do: webhooks with their fields and bodies.
+    Export(FilterArgs),
     /// Try them again, with all their tries. Refused where one of the tries may have taken effect: settle it first.
     Retry {
         #[command(flatten)]
@@ -203,7 +210,7 @@ impl Args {
         let json = self.json;
         match self.command {
             Command::List { filter, state } => {
-                let limit = filter.limit;
+                let limit = filter.limit.unwrap_or(LISTED);
                 list(&client, &filter.into_filter(state), limit, json, table::table).await
             }
             Command::Show(intent) => {
@@ -225,9 +232,10 @@ impl Args {
                 settle.run(&client, target.into_target(Some(State::Unknown))?, &confirmation, json).await
             }
             Command::Dead(Dead::List(filter)) => {
-                let limit = filter.limit;
+                let limit = filter.limit.unwrap_or(LISTED);
                 list(&client, &filter.into_filter(Some(State::Dead)), limit, json, table::dead).await
             }
+            Command::Dead(Dead::Export(filter)) => export::dead(&client, filter).await,
             Command::Dead(Dead::Retry { target, who, new_key: true, yes }) => {
                 change::redrive_dead(&client, target, &who, yes, json).await
             }

@@ -15,6 +15,7 @@ const AFTER_HELP: &str = "\
 Examples:
   onceward sagas list --store postgres://app@db/shop
   onceward sagas list … --needs-person
+  onceward sagas list … --scope billing
   onceward sagas show … order order-81
   onceward sagas settle … order order-81 charge --done '{\"charge\":\"ch_1\"}'
   onceward sagas settle … order order-81 charge --refused 'the bank has no such charge'
@@ -23,6 +24,7 @@ Examples:
   onceward sagas retry … order order-81                          # its dead steps, from the first try on
   onceward sagas retry … order order-81 charge --undo            # only the undo of this one
   onceward sagas undo … order order-81 --reason 'the customer called'
+  onceward sagas show … --scope billing invoice 2026-11          # one that was started in another scope than `saga`
   onceward sagas list --admin http://10.0.0.5:8081 --needs-person
 
 What is decided here is done by the workers of the saga, if they are running.
@@ -46,9 +48,9 @@ pub struct Args {
     #[arg(long, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true, global = true)]
     store: Option<String>,
 
-    /// The scope of the sagas.
-    #[arg(long, value_name = "SCOPE", global = true, default_value = "saga")]
-    scope: String,
+    /// The scope of the sagas [default: `list` shows all scopes; all else is about the scope `saga`].
+    #[arg(long, value_name = "SCOPE", global = true)]
+    scope: Option<String>,
 
     /// Call the admin listener at this address, such as `http://127.0.0.1:8081`, instead of opening a store.
     #[arg(long, value_name = "URL", global = true)]
@@ -158,12 +160,12 @@ impl Args {
             Some(url) => match AdminClient::new(url, self.token) {
                 Ok(client) => {
                     let account = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
-                    remote::run(&client, &self.scope, self.by.or_else(account), self.command).await
+                    remote::run(&client, self.scope.as_deref(), self.by.or_else(account), self.command).await
                 }
                 Err(message) => Err(Stop::Failed(message)),
             },
             None => match help::required(self.store.as_deref(), "--store") {
-                Ok(store) => stored::run(store, &self.scope, self.command).await,
+                Ok(store) => stored::run(store, self.scope.as_deref(), self.command).await,
                 Err(missing) => Err(Stop::Failed(missing.to_string())),
             },
         };

@@ -74,6 +74,10 @@ fn a_printed_command_is_parsed_into_the_same_check() {
         "F: 1",
         "--fail-header",
         "F: 2",
+        "--fail-after-effect-header",
+        "L: {status}",
+        "--fail-after-effect-header",
+        "M: 1",
         "--slow-header",
         "S: 1",
         "--lease",
@@ -98,7 +102,8 @@ fn a_printed_command_is_parsed_into_the_same_check() {
          --effects-url http://app/n --effects-pointer /n --tenant-header 'T: a' 'T: b' \
          --tenant-header \"Cookie: $COOKIE_A\" \"Cookie: $COOKIE_B\" --also-url http://other/charges \
          --start-cmd 'exec app' --start-url http://127.0.0.1:3000/ --ready-cmd login \
-         --fail-header 'F: 1' --fail-header 'F: 2' --slow-header 'S: 1' --lease 1500ms \
+         --fail-header 'F: 1' --fail-header 'F: 2' \
+         --fail-after-effect-header 'L: {status}' --fail-after-effect-header 'M: 1' --slow-header 'S: 1' --lease 1500ms \
          --retention 86400s --not-now /code=BUSY --held /code=ASK --scenario crash --seed 9"
     );
 }
@@ -168,4 +173,67 @@ fn described_operations_become_checks_of_their_own() {
     assert_eq!(args.discovered(&file.0).unwrap().0[0].1.url, "http://127.0.0.1:3000/v1/charges");
     let broken = Written::new("broken.yaml", "paths: [");
     assert!(args.discovered(&broken.0).is_err());
+}
+
+const OTHER_PLACES: &str = "
+openapi: 3.1.0
+servers: [{url: 'http://127.0.0.1:3000'}]
+paths:
+  /query:
+    post:
+      parameters: [{name: request_id, in: query, required: true}]
+  /body:
+    post:
+      requestBody:
+        content:
+          application/json:
+            schema: {properties: {idempotency_key: {type: string}, amount: {type: integer, example: 7}}}
+  /header:
+    post:
+      parameters: [{name: Idempotency-Key, in: header}]
+";
+
+/// A key in the query or in the body becomes what --key-parameter and --key-pointer say, for its operation alone.
+#[test]
+fn a_described_key_may_be_in_the_query_or_in_the_body() {
+    let file = Written::new("places.yaml", OTHER_PLACES);
+    let line = ["verify", "--discover", &file.0.display().to_string(), "--key-parameter", "request_id"];
+    let args = Line::try_parse_from(line).map(|line| line.args).expect("it is understood");
+    let (checks, keyless) = args.discovered(&file.0).unwrap();
+    assert!(keyless.is_empty(), "{keyless:?}");
+    let mut places: Vec<(&str, Option<&str>, Option<&str>)> = checks
+        .iter()
+        .map(|(name, check)| (name.as_str(), check.key_parameter.as_deref(), check.key_pointer.as_deref()))
+        .collect();
+    places.sort_unstable();
+    assert_eq!(
+        places,
+        [
+            ("POST /body", None, Some("/idempotency_key")),
+            ("POST /header", None, None),
+            ("POST /query", Some("request_id"), None),
+        ]
+    );
+    for (name, check) in checks {
+        assert!(check.plan().is_ok(), "{name}: {:?}", check.plan());
+    }
+}
+
+/// The kind of an event is what its scheme usually has.
+#[test]
+fn shopify_has_topics_of_its_own() {
+    let webhook = |more: &[&str]| {
+        // Any variable will do for the secret.
+        let hook = ["--webhook-url", "http://app/hooks", "--webhook-secret-env", "PATH"];
+        let line = [&["verify", "--url", "http://app/charges"][..], &hook, more].concat();
+        let args = Line::try_parse_from(line).map(|line| line.args).expect("it is understood");
+        args.check(&args.urls[0]).expect("read").webhook.expect("there is one")
+    };
+    let shopify = ["--webhook-scheme", "shopify"];
+    assert_eq!(webhook(&shopify).event_name, "orders/create");
+    assert_eq!(webhook(&["--webhook-scheme", "github"]).event_name, "push");
+    assert_eq!(
+        webhook(&[&shopify[..], &["--webhook-event", "orders/paid"]].concat()).event_name,
+        "orders/paid"
+    );
 }

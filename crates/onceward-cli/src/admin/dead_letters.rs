@@ -60,9 +60,13 @@ impl Letters {
         let source = source.unwrap_or(SOURCE);
         // Both are parts of the idempotency key of every message.
         Id::new(source, consumer, "message")?;
+        let tables = self.tables().await?.clone();
+        Ok(DeadLetters::new(tables, self.admin.onceward().clone(), source, consumer))
+    }
+
+    async fn tables(&self) -> ApiResult<&FlowTables> {
         let open = || FlowTables::open_with(&self.store, Migrations::Require);
-        let tables = self.tables.get_or_try_init(open).await.map_err(no_messages)?;
-        Ok(DeadLetters::new(tables.clone(), self.admin.onceward().clone(), source, consumer))
+        self.tables.get_or_try_init(open).await.map_err(no_messages)
     }
 
     async fn changed(
@@ -86,7 +90,8 @@ impl Letters {
     }
 }
 
-/// Lists the dead letters of a consumer, in the order in which they came: a page at a time. With `contents` it is an export.
+/// Lists the dead letters of a consumer, or of all, in the order in which they came: a page at a time. With `contents` it is
+/// an export.
 #[utoipa::path(get, path = "/v1/dead-letters", operation_id = "dead_letters", params(DeadLettersAsked), responses(
     (status = 200, body = DeadLettersShown),
     (status = 409, description = "no-messages: the store of this process has no messages", body = ProblemShown, content_type = "application/problem+json"),
@@ -99,8 +104,15 @@ async fn list(
     let contents = asked.contents.unwrap_or(false);
     let limit_max = if contents { CONTENTS_MAX } else { LIST_LETTERS_MAX };
     let limit = asked.limit.unwrap_or(LIST_LETTERS).clamp(1, limit_max);
-    let letters = state.of(asked.source.as_deref(), &asked.consumer).await?;
-    let mut page = letters.list(&filter, asked.after.unwrap_or(0), limit + 1).await?;
+    let after = asked.after.unwrap_or(0);
+    let mut page = match (&asked.consumer, &asked.source) {
+        (Some(consumer), source) => {
+            let letters = state.of(source.as_deref(), consumer).await?;
+            letters.list(&filter, after, limit + 1).await?
+        }
+        (None, None) => state.tables().await?.dead_letters_of_all(&filter, after, limit + 1).await?,
+        (None, Some(_)) => return Err(Problem::Invalid("give the `consumer` of this `source`".into())),
+    };
     let has_more = page.len() > limit as usize;
     page.truncate(limit as usize);
     let next = page.last().filter(|_| has_more).map(|last| last.number);

@@ -7,10 +7,10 @@ use crate::admin::dead_letters::shape::{
 };
 use crate::receipts::admin_client::{AdminClient, read};
 
-/// The dead letters of a consumer, behind an admin listener.
+/// The dead letters of a consumer, or of all, behind an admin listener.
 pub struct Remote {
     pub client: AdminClient,
-    pub whose: Whose,
+    pub whose: Option<Whose>,
     pub by: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Remote {
                         break;
                     }
                 }
-                print_list(&shown, after.is_some());
+                print_list(&shown, self.whose.is_none(), after.is_some());
             }
             Command::Export(selection) => {
                 let (mut left, mut after) = (selection.limit.unwrap_or(u32::MAX), None);
@@ -52,7 +52,7 @@ impl Remote {
                 }
             }
             Command::Show { message } => {
-                let Whose { source, consumer } = &self.whose;
+                let Whose { source, consumer } = self.whose()?;
                 let query =
                     [("source", Some(&**source)), ("consumer", Some(consumer)), ("message", Some(&message))];
                 let shown: DeadLetterShown = read(&self.client.get("/v1/dead-letter", &query).await?)?;
@@ -83,6 +83,11 @@ impl Remote {
         Ok(())
     }
 
+    /// Whose they are; known for all but lists, by the command line.
+    fn whose(&self) -> Result<&Whose, String> {
+        self.whose.as_ref().ok_or_else(|| "--consumer is missing".to_owned())
+    }
+
     async fn page(
         &self,
         selection: &Selection,
@@ -93,8 +98,8 @@ impl Remote {
         let older = older_than_ms(selection).to_string();
         let (limit, after) = (limit.to_string(), after.map(|after| after.to_string()));
         let query = [
-            ("source", Some(self.whose.source.as_str())),
-            ("consumer", Some(self.whose.consumer.as_str())),
+            ("source", self.whose.as_ref().map(|whose| whose.source.as_str())),
+            ("consumer", self.whose.as_ref().map(|whose| whose.consumer.as_str())),
             ("topic", selection.topic.as_deref()),
             ("ordering_key", selection.key.as_deref()),
             ("error", selection.error.as_deref()),
@@ -107,9 +112,10 @@ impl Remote {
     }
 
     async fn change(&self, path: &str, message: Option<String>, key: Option<String>) -> Result<(), String> {
+        let Whose { source, consumer } = self.whose()?;
         let asked = ChangeDeadLetterAsked {
-            consumer: self.whose.consumer.clone(),
-            source: Some(self.whose.source.clone()),
+            consumer: consumer.clone(),
+            source: Some(source.clone()),
             message,
             ordering_key: key,
             by: self.by.clone(),
@@ -127,10 +133,11 @@ impl Remote {
         dry_run: bool,
         done: &str,
     ) -> Result<(), String> {
+        let Whose { source, consumer } = self.whose()?;
         let mut asked = ChangeDeadLettersAsked {
             change,
-            consumer: self.whose.consumer.clone(),
-            source: Some(self.whose.source.clone()),
+            consumer: consumer.clone(),
+            source: Some(source.clone()),
             topic: selection.topic.clone(),
             ordering_key: selection.key.clone(),
             error: selection.error.clone(),

@@ -7,10 +7,10 @@ use onceward_stores::sql::Migrations;
 use super::{Chosen, Command, LISTED, Selection, Stop, Whose, print_list};
 use crate::admin::dead_letters::shape::DeadLetterShown;
 
-pub async fn run(store: &str, whose: &Whose, command: Command) -> Result<(), Stop> {
+pub async fn run(store: &str, whose: Option<&Whose>, command: Command) -> Result<(), Stop> {
     let failed = |error: Error| Stop::Failed(error.to_string());
-    let dead = open(store, whose).await.map_err(failed)?;
-    match apply(&dead, command).await {
+    let letters = Letters::open(store, whose).await.map_err(failed)?;
+    match apply(&letters, command).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Stop::Refused("there is no such dead letter of this consumer".into())),
         Err(error) if error.kind() == ErrorKind::Conflict => Err(Stop::Refused(error.to_string())),
@@ -18,23 +18,65 @@ pub async fn run(store: &str, whose: &Whose, command: Command) -> Result<(), Sto
     }
 }
 
-async fn open(store: &str, whose: &Whose) -> Result<DeadLetters> {
-    let tables = FlowTables::open_with(store, Migrations::Require).await?;
-    let onceward = Onceward::new(onceward_stores::open(store).await?)?;
-    Ok(DeadLetters::new(tables, onceward, &whose.source, &whose.consumer))
+/// Whose dead letters are looked at.
+enum Letters {
+    Of(DeadLetters),
+    OfAll(FlowTables),
+}
+
+impl Letters {
+    async fn open(store: &str, whose: Option<&Whose>) -> Result<Self> {
+        let tables = FlowTables::open_with(store, Migrations::Require).await?;
+        let Some(whose) = whose else { return Ok(Self::OfAll(tables)) };
+        let onceward = Onceward::new(onceward_stores::open(store).await?)?;
+        Ok(Self::Of(DeadLetters::new(tables, onceward, &whose.source, &whose.consumer)))
+    }
+
+    async fn list(&self, filter: &DeadLetterFilter, after: i64, limit: u32) -> Result<Vec<DeadLetter>> {
+        match self {
+            Self::Of(dead) => dead.list(filter, after, limit).await,
+            Self::OfAll(tables) => tables.dead_letters_of_all(filter, after, limit).await,
+        }
+    }
 }
 
 /// Returns whether what was named is there.
-async fn apply(dead: &DeadLetters, command: Command) -> Result<bool> {
-    match command {
-        Command::List(selection) => {
-            let limit = selection.limit.unwrap_or(LISTED);
-            let mut letters = dead.list(&selection.filter(), 0, limit.saturating_add(1)).await?;
-            let is_cut = letters.len() > limit as usize;
-            letters.truncate(limit as usize);
-            let shown: Vec<_> = letters.iter().map(DeadLetterShown::in_list).collect();
-            print_list(&shown, is_cut);
+async fn apply(letters: &Letters, command: Command) -> Result<bool> {
+    match (command, letters) {
+        (Command::List(selection), _) => list(letters, &selection).await?,
+        (Command::Export(selection), _) => export(letters, &selection).await?,
+        (command, Letters::Of(dead)) => return change(letters, dead, command).await,
+        // The command line has one for everything but lists.
+        (_, Letters::OfAll(_)) => return Err(Error::new(ErrorKind::Invalid, "--consumer is missing")),
+    }
+    Ok(true)
+}
+
+async fn list(letters: &Letters, selection: &Selection) -> Result<()> {
+    let limit = selection.limit.unwrap_or(LISTED);
+    let mut found = letters.list(&selection.filter(), 0, limit.saturating_add(1)).await?;
+    let is_cut = found.len() > limit as usize;
+    found.truncate(limit as usize);
+    let shown: Vec<_> = found.iter().map(DeadLetterShown::in_list).collect();
+    print_list(&shown, matches!(letters, Letters::OfAll(_)), is_cut);
+    Ok(())
+}
+
+async fn export(letters: &Letters, selection: &Selection) -> Result<()> {
+    let mut pages = Pages::of(letters, selection);
+    while let Some(found) = pages.next().await? {
+        for letter in &found {
+            let shown = DeadLetterShown::new(letter);
+            println!("{}", serde_json::to_string(&shown).expect("it is JSON"));
         }
+    }
+    Ok(())
+}
+
+/// Shows or changes those of one consumer, which are `letters` too. Returns whether what was named is there.
+async fn change(letters: &Letters, dead: &DeadLetters, command: Command) -> Result<bool> {
+    match command {
+        Command::List(_) | Command::Export(_) => {}
         Command::Show { message } => match find(dead, &message).await? {
             Some(letter) => {
                 let shown = DeadLetterShown::new(&letter);
@@ -43,7 +85,7 @@ async fn apply(dead: &DeadLetters, command: Command) -> Result<bool> {
             None => return Ok(false),
         },
         Command::Retry { message: Some(message), .. } => return dead.retry(&message).await,
-        Command::Retry { dry_run: true, selection, .. } => count(dead, &selection).await?,
+        Command::Retry { dry_run: true, selection, .. } => count(letters, &selection).await?,
         Command::Retry { message: None, pace, selection, .. } => {
             let count = dead.retry_all(&selection.filter(), pace).await?;
             println!("{count} will be tried again");
@@ -62,23 +104,14 @@ async fn apply(dead: &DeadLetters, command: Command) -> Result<bool> {
             return dead.discard(&message, &Policy::queue()).await;
         }
         Command::Settle(Chosen { dry_run: true, selection, .. })
-        | Command::Discard(Chosen { dry_run: true, selection, .. }) => count(dead, &selection).await?,
+        | Command::Discard(Chosen { dry_run: true, selection, .. }) => count(letters, &selection).await?,
         Command::Settle(Chosen { selection, .. }) => {
             let settle = async |id: &str| dead.settle_done(id, &Policy::queue()).await;
-            println!("{} settled", each(dead, &selection, settle).await?);
+            println!("{} settled", each(letters, &selection, settle).await?);
         }
         Command::Discard(Chosen { selection, .. }) => {
             let discard = async |id: &str| dead.discard(id, &Policy::queue()).await;
-            println!("{} discarded", each(dead, &selection, discard).await?);
-        }
-        Command::Export(selection) => {
-            let mut pages = Pages::of(dead, &selection);
-            while let Some(letters) = pages.next().await? {
-                for letter in &letters {
-                    let shown = DeadLetterShown::new(letter);
-                    println!("{}", serde_json::to_string(&shown).expect("it is JSON"));
-                }
-            }
+            println!("{} discarded", each(letters, &selection, discard).await?);
         }
     }
     Ok(true)
@@ -86,23 +119,23 @@ async fn apply(dead: &DeadLetters, command: Command) -> Result<bool> {
 
 /// Changes all that match, and returns how many.
 async fn each(
-    dead: &DeadLetters,
+    letters: &Letters,
     selection: &Selection,
     change: impl AsyncFn(&str) -> Result<bool>,
 ) -> Result<u64> {
-    let (mut count, mut pages) = (0, Pages::of(dead, selection));
-    while let Some(letters) = pages.next().await? {
-        for letter in letters {
+    let (mut count, mut pages) = (0, Pages::of(letters, selection));
+    while let Some(found) = pages.next().await? {
+        for letter in found {
             count += u64::from(change(letter.message.id()).await?);
         }
     }
     Ok(count)
 }
 
-async fn count(dead: &DeadLetters, selection: &Selection) -> Result<()> {
-    let (mut count, mut pages) = (0, Pages::of(dead, selection));
-    while let Some(letters) = pages.next().await? {
-        count += letters.len();
+async fn count(letters: &Letters, selection: &Selection) -> Result<()> {
+    let (mut count, mut pages) = (0, Pages::of(letters, selection));
+    while let Some(found) = pages.next().await? {
+        count += found.len();
     }
     println!("{count} match");
     Ok(())
@@ -120,7 +153,7 @@ impl Selection {
 
 /// All dead letters that match, a page at a time.
 struct Pages<'a> {
-    dead: &'a DeadLetters,
+    letters: &'a Letters,
     filter: DeadLetterFilter,
     after: i64,
     /// Nothing there: no limit.
@@ -128,8 +161,8 @@ struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    fn of(dead: &'a DeadLetters, selection: &Selection) -> Self {
-        Self { dead, filter: selection.filter(), after: 0, left: selection.limit }
+    fn of(letters: &'a Letters, selection: &Selection) -> Self {
+        Self { letters, filter: selection.filter(), after: 0, left: selection.limit }
     }
 
     async fn next(&mut self) -> Result<Option<Vec<DeadLetter>>> {
@@ -137,7 +170,7 @@ impl<'a> Pages<'a> {
         if most == 0 {
             return Ok(None);
         }
-        let letters = self.dead.list(&self.filter, self.after, most).await?;
+        let letters = self.letters.list(&self.filter, self.after, most).await?;
         let Some(last) = letters.last() else { return Ok(None) };
         self.after = last.number;
         let count = u32::try_from(letters.len()).unwrap_or(u32::MAX);

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::filter::ReceiptFilter;
 use crate::address::with_scheme;
+use crate::admin::dead_input::DeadInputShown;
 use crate::admin::shape::{
     AuditEntry, AuditShown, CloseAsked, EraseAsked, IntentAsked, ProblemShown, ReceiptShown, ReceiptsShown,
     ScopesShown, SettleAsked, State,
@@ -111,6 +112,13 @@ impl AdminClient {
     pub async fn show(&self, scope: &str, operation: &str, key: &str) -> Result<ReceiptShown, String> {
         let query = [("scope", Some(scope)), ("operation", Some(operation)), ("key", Some(key))];
         read(&self.get("/v1/receipt", &query).await?)
+    }
+
+    /// What a dead intent was to do.
+    pub async fn dead_input(&self, receipt: &ReceiptShown) -> Result<DeadInputShown, String> {
+        let ReceiptShown { scope, operation, key, .. } = receipt;
+        let query = [("scope", Some(&**scope)), ("operation", Some(operation)), ("key", Some(key))];
+        read(&self.get("/v1/dead-input", &query).await?)
     }
 
     pub async fn settle(&self, asked: &SettleAsked) -> Result<(), String> {

@@ -52,9 +52,9 @@ pub struct FilterArgs {
     /// Only those created less than this long ago.
     #[arg(long, value_name = "TIME")]
     younger_than: Option<Period>,
-    /// No more than this many.
-    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
-    pub limit: usize,
+    /// No more than this many; lists show 50 if nothing is said, and `export` takes all.
+    #[arg(long, value_name = "NUMBER")]
+    pub limit: Option<usize>,
 }
 
 impl FilterArgs {

@@ -11,9 +11,10 @@ pub fn table(sagas: &[SagaShown]) -> String {
     }
     let rows = sagas.iter().map(|saga| {
         let age = seconds(Some(saga.created_ms_ago));
-        [saga.state.clone(), clean(&saga.name), clean(&saga.key), age, clean(&why(saga))]
+        let [scope, name, key] = [&saga.scope, &saga.name, &saga.key].map(|part| clean(part));
+        [saga.state.clone(), scope, name, key, age, clean(&why(saga))]
     });
-    columns(["STATE", "SAGA", "KEY", "AGE", "WHY"], rows)
+    columns(["STATE", "SCOPE", "SAGA", "KEY", "AGE", "WHY"], rows)
 }
 
 /// Why a saga is in its state, in one line.

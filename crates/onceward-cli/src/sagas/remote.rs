@@ -6,20 +6,25 @@ use crate::receipts::admin_client::{AdminClient, read};
 
 pub async fn run(
     client: &AdminClient,
-    scope: &str,
+    scope: Option<&str>,
     by: Option<String>,
     command: Command,
 ) -> Result<(), Stop> {
     call(client, scope, by, command).await.map_err(Stop::Refused)
 }
 
-async fn call(client: &AdminClient, scope: &str, by: Option<String>, command: Command) -> Result<(), String> {
-    let own_scope = Some(scope.to_owned());
+async fn call(
+    client: &AdminClient,
+    scope: Option<&str>,
+    by: Option<String>,
+    command: Command,
+) -> Result<(), String> {
+    let own_scope = scope.map(str::to_owned);
     match command {
         Command::List { name, needs_person, limit, after } => {
             let limit = limit.to_string();
             let query = [
-                ("scope", Some(scope)),
+                ("scope", scope),
                 ("name", name.as_deref()),
                 ("needs_person", needs_person.then_some("true")),
                 ("limit", Some(limit.as_str())),
@@ -30,7 +35,7 @@ async fn call(client: &AdminClient, scope: &str, by: Option<String>, command: Co
             Ok(())
         }
         Command::Show(saga) => {
-            let query = [("scope", Some(scope)), ("name", Some(&saga.name)), ("key", Some(&saga.key))];
+            let query = [("scope", scope), ("name", Some(&*saga.name)), ("key", Some(&*saga.key))];
             let shown: SagaShown = read(&client.get("/v1/saga", &query).await?)?;
             print!("{}", print::detail(&shown));
             Ok(())

@@ -6,7 +6,7 @@ use onceward_flows::{Direction, SagaChange, SagaFilter, SagaState, SagaView, Set
 use super::{Command, EndArgs, SagaArgs, Stop, print, print_page};
 use crate::admin::sagas::shape::{SagaShown, id};
 
-pub async fn run(store: &str, scope: &str, command: Command) -> Result<(), Stop> {
+pub async fn run(store: &str, scope: Option<&str>, command: Command) -> Result<(), Stop> {
     let change = async {
         let onceward = Onceward::new(onceward_stores::open(store).await?)?;
         apply(&StoredSagas::new(&onceward), scope, command).await
@@ -22,13 +22,13 @@ pub async fn run(store: &str, scope: &str, command: Command) -> Result<(), Stop>
     }
 }
 
-async fn apply(stored: &StoredSagas, scope: &str, command: Command) -> Result<SagaChange> {
+async fn apply(stored: &StoredSagas, scope: Option<&str>, command: Command) -> Result<SagaChange> {
     let direction = |undo: bool| if undo { Direction::Undo } else { Direction::Action };
-    let id = |saga: &SagaArgs| -> Result<Id> { id(Some(scope), &saga.name, &saga.key) };
+    let id = |saga: &SagaArgs| -> Result<Id> { id(scope, &saga.name, &saga.key) };
     match command {
         Command::List { name, needs_person, limit, after } => {
             let after = after.as_deref().map(cursor).transpose()?;
-            let filter = SagaFilter::default().with_name(name).with_scope(scope.to_owned());
+            let filter = SagaFilter::default().with_name(name).with_scope(scope.map(str::to_owned));
             let page = stored.list(&filter, after, limit).await?;
             let wanted = |view: &&SagaView| !needs_person || matches!(view.state, SagaState::NeedsPerson(_));
             let sagas: Vec<_> = page.sagas.iter().filter(wanted).map(SagaShown::in_list).collect();

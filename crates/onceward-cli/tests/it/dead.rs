@@ -1,5 +1,7 @@
 //! `onceward dead` and `onceward migrate --messages` on a real database.
 
+use onceward_stores::rusqlite::Connection;
+
 use crate::process::onceward;
 use crate::servers::{MariaDb, Postgres};
 
@@ -93,8 +95,70 @@ fn dead_letters_are_listed_shown_exported_retried_and_discarded() {
     assert_eq!(dead(&["settle", "m-4"]).0, 1);
     let settled = "SELECT scope || ' ' || operation || ' ' || state FROM onceward_receipts WHERE key = 'm-4'";
     assert_eq!(server.sql(&name, settled), "outbox stock done");
-    let (code, text) = run(&url, &["dead", "list"]);
-    assert!(code == 2 && text.contains("--consumer is missing"), "{text}");
+    for words in
+        [&["show", "m-1"][..], &["discard", "m-1"], &["retry", "--all"], &["list", "--source", "shop"]]
+    {
+        let (code, text) = run(&url, &[&["dead"], words].concat());
+        assert!(code == 2 && text.contains("--consumer is missing"), "{words:?}: {text}");
+    }
+}
+
+/// What is dead here: an operator need not know which consumers there are.
+#[test]
+fn without_a_consumer_the_list_is_of_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("app.db");
+    let on_sqlite = |sql: &str| Connection::open(&file).unwrap().execute_batch(sql).unwrap();
+    let now = "strftime('%s', 'now') * 1000000";
+    list_two_consumers(&format!("sqlite:{}", file.display()), ["x'78'", now], on_sqlite);
+    if let Some(server) = Postgres::shared() {
+        let name = server.fresh();
+        list_two_consumers(&server.url(&name), ["'x'", "now()"], |sql| drop(server.sql(&name, sql)));
+    }
+    if let Some(server) = MariaDb::shared() {
+        let name = server.fresh();
+        let run = |sql: &str| drop(server.sql(&name, sql));
+        list_two_consumers(&server.url(&name), ["x'78'", "UTC_TIMESTAMP(6)"], run);
+    }
+}
+
+/// `sql` runs a statement; `payload` and `now` are values in its dialect.
+fn list_two_consumers(url: &str, [payload, now]: [&str; 2], sql: impl Fn(&str)) {
+    assert_eq!(run(url, &["migrate", "--messages"]).0, 0);
+    assert_eq!(run(url, &["dead", "list"]), (0, "No dead letters.\n".into()));
+    for (consumer, id) in [("outbox/stock", "m-1"), ("shop/stock", "m-1"), ("shop/mail", "m-2")] {
+        sql(&format!(
+            "INSERT INTO onceward_dead_letters (consumer, message_id, part, state, topic, headers, payload, tries, error,
+                first_at, last_at)
+             VALUES ('{consumer}', '{id}', 0, 'dead', 'orders', '{{}}', {payload}, 5, 'of {consumer}', {now}, {now})"
+        ));
+    }
+    let (code, text) = run(url, &["dead", "list"]);
+    assert_eq!(code, 0, "{text}");
+    for row in [
+        ["outbox", "stock", "dead", "m-1"],
+        ["shop", "stock", "dead", "m-1"],
+        ["shop", "mail", "dead", "m-2"],
+    ] {
+        let is_row = |line: &str| line.split_whitespace().take(4).eq(row);
+        assert!(text.lines().any(is_row), "{row:?}: {text}");
+    }
+    assert!(text.contains("onceward dead show --source outbox --consumer stock m-1"), "{text}");
+    let (_, text) = run(url, &["dead", "list", "--error", "of shop"]);
+    assert!(text.contains("mail") && !text.contains("outbox"), "{text}");
+    let (_, text) = run(url, &["dead", "list", "--limit", "2"]);
+    assert!(text.contains("more; see --limit") && !text.contains("mail"), "{text}");
+    let (_, text) = run(url, &["dead", "export"]);
+    let exported: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let whose: Vec<_> = exported.iter().map(|letter| (&letter["source"], &letter["consumer"])).collect();
+    let expected = [("outbox", "stock"), ("shop", "stock"), ("shop", "mail")];
+    assert!(whose.iter().zip(expected).all(|(found, (source, consumer))| {
+        *found == (&serde_json::json!(source), &serde_json::json!(consumer))
+    }));
+    assert_eq!(exported.len(), 3);
+    let (_, text) = run(url, &["dead", "list", "--source", "shop", "--consumer", "stock"]);
+    assert!(text.contains("of shop/stock") && !text.contains("of shop/mail"), "{text}");
 }
 
 #[test]

@@ -113,6 +113,20 @@ fn dead_letters_are_listed_with_filters_shown_and_exported() {
     assert_eq!(stage.get("/v1/dead-letter", "&message=m-9").problem(), (404, "no-dead-letter".into()));
     let other = stage.get_as(TOKEN, "/v1/dead-letters?consumer=stock").json();
     assert_eq!(other["dead_letters"], json!([]), "those of another source");
+    // Of all consumers.
+    let all = |query: &str| stage.get_as(TOKEN, &format!("/v1/dead-letters{query}"));
+    let page = all("?limit=2").json();
+    assert_eq!(page["dead_letters"][0]["message"], "m-1");
+    assert_eq!(
+        (&page["dead_letters"][0]["source"], &page["dead_letters"][0]["consumer"]),
+        (&json!("shop"), &json!("stock"))
+    );
+    let rest = all(&format!("?after={}&contents=true", page["next"])).json();
+    assert_eq!(
+        (&rest["dead_letters"][0]["message"], &rest["dead_letters"][0]["payload"]),
+        (&json!("m-3"), &json!("the payload"))
+    );
+    assert_eq!(all("?source=shop").problem(), (400, "invalid-request".into()));
 }
 
 #[test]
@@ -262,6 +276,18 @@ fn the_command_says_the_same_through_an_admin_listener() {
         let same = (0..5).any(|_| run(words, true) == run(words, false));
         assert!(same, "{words:?}: {:?} and {:?}", run(words, true), run(words, false));
     }
+    // Of all consumers.
+    let of_all = |words: &[&str], way: [&str; 2]| {
+        let ended = onceward(&[&["dead"], words, &way, &["--token", TOKEN]].concat()).output().unwrap();
+        let text = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (ended.status.code().unwrap(), text)
+    };
+    for words in [&["list"][..], &["list", "--limit", "2"], &["export", "--error", "timed"]] {
+        let remote = || of_all(words, ["--admin", &admin]);
+        let same = (0..5).any(|_| remote() == of_all(words, ["--store", &url]));
+        assert!(same && remote().0 == 0 && remote().1.contains("stock"), "{words:?}: {:?}", remote());
+    }
+    assert_eq!(of_all(&["show", "m-1"], ["--admin", &admin]).0, 2);
     for (words, code) in [
         (&["show", "m-9"][..], 1),
         (&["retry", "m-2"], 1),

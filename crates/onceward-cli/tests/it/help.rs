@@ -83,7 +83,7 @@ fn stores_and_the_secret_are_named_where_they_are_used() {
 fn a_missing_store_or_consumer_is_named() {
     for (words, missing) in [
         (&["dead", "list"][..], "--store is missing"),
-        (&["dead", "list", "--store", "sqlite:no-such-file.db"], "--consumer is missing"),
+        (&["dead", "show", "m-1", "--store", "sqlite:no-such-file.db"], "--consumer is missing"),
         (&["sagas", "list"], "--store is missing"),
     ] {
         let ended = onceward(words).env_remove("ONCEWARD_STORE").output().unwrap();

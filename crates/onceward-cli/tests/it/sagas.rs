@@ -25,6 +25,11 @@ async fn run(url: &str, words: &[&str]) -> (i32, String) {
     (ended.status.code().unwrap(), text)
 }
 
+/// Whether a table has a row that begins with these words.
+fn has_row(text: &str, words: &[&str]) -> bool {
+    text.lines().any(|line| line.split_whitespace().take(words.len()).eq(words.iter().copied()))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_saga_that_needs_a_person_is_listed_shown_and_settled() {
     let Some(server) = Postgres::shared() else { return };
@@ -58,7 +63,7 @@ async fn a_saga_that_needs_a_person_is_listed_shown_and_settled() {
     assert!(odd.0 == 2 && odd.1.contains("--after is not"), "{}", odd.1);
     assert_eq!(run(&url, &["sagas", "retry", "order", "order-81", "charge", "--undo"]).await.0, 1);
     let (code, text) = run(&url, &["sagas", "list", "--needs-person"]).await;
-    assert!(code == 0 && text.contains("needs-person  order  order-81"), "{text}");
+    assert!(code == 0 && has_row(&text, &["needs-person", "saga", "order", "order-81"]), "{text}");
     assert!(text.contains("action of charge is unknown: no answer"), "{text}");
     let (_, text) = run(&url, &["sagas", "show", "order", "order-81"]).await;
     for part in ["the input", "seat 12", "reserve  action", "succeeded", "charge", "unknown"] {
@@ -76,7 +81,7 @@ async fn a_saga_that_needs_a_person_is_listed_shown_and_settled() {
     .await
     .unwrap();
     let (_, text) = run(&url, &["sagas", "list", "order"]).await;
-    assert!(text.contains("undone  order  order-81"), "{text}");
+    assert!(has_row(&text, &["undone", "saga", "order", "order-81"]), "{text}");
     assert!(text.contains("charge: there is no such charge"), "{text}");
     for words in [
         &["sagas", "undo", "order", "order-81", "--reason", "late"][..],
@@ -211,6 +216,35 @@ async fn retries_undos_and_settlements_are_applied() {
             assert!(text.contains(part), "no `{part}` in\n{text}");
         }
     }
+}
+
+/// An operator who does not know the scopes finds the sagas of all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sagas_of_every_scope_are_listed_with_their_scope() {
+    let Some(stage) = Stage::start().await else { return };
+    let process = stage.serve();
+    let admin = format!("http://{}", process.address);
+    stage.party.start(&stage.engine, "p-1", "").await.unwrap();
+    stage.party.in_scope("billing").start(&stage.engine, "p-1", "").await.unwrap();
+    stage.party.in_scope("billing").start(&stage.engine, "p-2", "").await.unwrap();
+    for more in [&[][..], &["--admin", &admin, "--token", TOKEN, "--by", "ada"]] {
+        let sagas = async |words: &[&str]| run(&stage.url, &[&["sagas"], words, more].concat()).await;
+        let (code, all) = sagas(&["list"]).await;
+        assert_eq!(code, 0, "{all}");
+        for [scope, key] in [["saga", "p-1"], ["billing", "p-1"], ["billing", "p-2"]] {
+            assert!(has_row(&all, &["waiting", scope, "party", key]), "{scope} {key}: {all}");
+        }
+        let (_, billing) = sagas(&["list", "party", "--scope", "billing"]).await;
+        assert!(billing.contains("p-2") && !has_row(&billing, &["waiting", "saga"]), "{billing}");
+        let (_, usual) = sagas(&["list", "--scope", "saga"]).await;
+        assert!(has_row(&usual, &["waiting", "saga", "party", "p-1"]) && !usual.contains("p-2"), "{usual}");
+        // What is about one saga is about the usual scope, unless another one is named.
+        assert_eq!(sagas(&["show", "party", "p-1"]).await.0, 0);
+        assert_eq!(sagas(&["show", "party", "p-2"]).await.0, 1);
+        assert_eq!(sagas(&["show", "party", "p-2", "--scope", "billing"]).await.0, 0);
+    }
+    let undo = ["sagas", "undo", "party", "p-2", "--scope", "billing", "--reason", "no longer wanted"];
+    assert_eq!(run(&stage.url, &undo).await, (0, String::new()));
 }
 
 fn ask(process: &Process, token: &str, path: &str) -> Answer {

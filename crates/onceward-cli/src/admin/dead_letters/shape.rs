@@ -17,9 +17,9 @@ pub const SOURCE: &str = "outbox";
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLettersAsked {
-    /// The name of the consumer.
-    pub consumer: String,
-    /// The name of its source; `outbox` if absent.
+    /// The name of the consumer; those of all consumers if absent.
+    pub consumer: Option<String>,
+    /// The name of its source; `outbox` if absent. Only with `consumer`.
     pub source: Option<String>,
     /// Only those with this topic.
     pub topic: Option<String>,
@@ -192,6 +192,12 @@ pub struct DeadLettersShown {
 /// A message that a consumer has given up, or that waits behind one.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterShown {
+    /// The name of the source of its consumer.
+    #[serde(default)]
+    pub source: String,
+    /// The consumer that gave it up.
+    #[serde(default)]
+    pub consumer: String,
     /// The id of the message.
     pub message: String,
     /// `dead`, `behind` (it waits behind a dead one of its ordering key) or `retry` (it will be tried again).
@@ -224,6 +230,8 @@ impl DeadLetterShown {
     pub fn in_list(letter: &DeadLetter) -> Self {
         let message = &letter.message;
         Self {
+            source: letter.source.clone(),
+            consumer: letter.consumer.clone(),
             message: message.id().to_owned(),
             state: letter.state.name().to_owned(),
             topic: message.topic().to_owned(),

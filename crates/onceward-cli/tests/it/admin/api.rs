@@ -439,6 +439,7 @@ fn the_document_names_every_path_and_every_member_is_explained() {
             "/v1/change-dead-letters",
             "/v1/claim",
             "/v1/complete",
+            "/v1/dead-input",
             "/v1/dead-letter",
             "/v1/dead-letters",
             "/v1/discard-dead",
