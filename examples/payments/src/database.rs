@@ -11,12 +11,16 @@ use onceward_http::ResponseLease;
 use onceward_stores::sql::mysql::{MySqlTransactions, MySqlTx};
 use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx};
 use onceward_stores::sql::sqlite::{SqliteTransactions, SqliteTx};
+use onceward_stores::sql::sqlx::{SqlxTransactions, SqlxTx};
+use sqlx::pool::PoolOptions;
 
 use crate::charges::{Charge, NewCharge};
 use crate::writes;
 
 /// Connections for business transactions.
 const CONNECTIONS: usize = 16;
+/// Those of the pool of sqlx, where it is used.
+const SQLX_CONNECTIONS: u32 = 16;
 
 /// Where the business tables are.
 #[derive(Clone)]
@@ -24,6 +28,9 @@ pub enum Database {
     Postgres(PostgresTransactions),
     MySql(MySqlTransactions),
     Sqlite(SqliteTransactions),
+    /// Transactions are those of sqlx; what only reads is done by the other driver, as above.
+    SqlxPostgres(SqlxTransactions<sqlx::Postgres>, PostgresTransactions),
+    SqlxMySql(SqlxTransactions<sqlx::MySql>, MySqlTransactions),
 }
 
 /// Commits what the work writes and what it returns together, in any of them.
@@ -33,6 +40,10 @@ macro_rules! transact {
             Database::Postgres(pool) => $lease.transact(pool, |tx: PostgresTx| $work(tx)).await,
             Database::MySql(pool) => $lease.transact(pool, |tx: MySqlTx| $work(tx)).await,
             Database::Sqlite(file) => $lease.transact(file, |tx: SqliteTx| $work(tx)).await,
+            Database::SqlxPostgres(pool, _) => {
+                $lease.transact(pool, |tx: SqlxTx<sqlx::Postgres>| $work(tx)).await
+            }
+            Database::SqlxMySql(pool, _) => $lease.transact(pool, |tx: SqlxTx<sqlx::MySql>| $work(tx)).await,
         }
     };
 }
@@ -73,6 +84,21 @@ impl Database {
         }
     }
 
+    /// The same database, with the transactions of sqlx. (For SQLite, `examples/charge-api` shows them.)
+    pub async fn with_sqlx(self, url: &str) -> Result<Self> {
+        match self {
+            Self::Postgres(tables) => {
+                let pool = PoolOptions::new().max_connections(SQLX_CONNECTIONS).connect(url).await;
+                Ok(Self::SqlxPostgres(pool.map_err(unavailable)?.into(), tables))
+            }
+            Self::MySql(tables) => {
+                let pool = PoolOptions::new().max_connections(SQLX_CONNECTIONS).connect(url).await;
+                Ok(Self::SqlxMySql(pool.map_err(unavailable)?.into(), tables))
+            }
+            _ => Err(Error::new(ErrorKind::Invalid, "`sqlx+` is for postgres:// and mysql://")),
+        }
+    }
+
     /// Makes a charge, and answers with it.
     pub async fn charge(&self, lease: &ResponseLease, new: &NewCharge) -> Result<Committed> {
         let key = lease.id().key();
@@ -103,7 +129,7 @@ impl Database {
     pub async fn charges(&self) -> Result<Vec<Charge>> {
         const ALL: &str = "SELECT id, account, amount, idempotency_key FROM charges ORDER BY id";
         match self {
-            Self::Postgres(pool) => {
+            Self::Postgres(pool) | Self::SqlxPostgres(_, pool) => {
                 let connection = pool.pool().get().await.map_err(unavailable)?;
                 let rows = connection.query(ALL, &[]).await.map_err(unavailable)?;
                 let charge = |row: &tokio_postgres::Row| Charge {
@@ -114,7 +140,7 @@ impl Database {
                 };
                 Ok(rows.iter().map(charge).collect())
             }
-            Self::MySql(pool) => {
+            Self::MySql(pool) | Self::SqlxMySql(_, pool) => {
                 let mut connection = pool.pool().get_conn().await.map_err(unavailable)?;
                 let charge =
                     |(id, account, amount, idempotency_key)| Charge { id, account, amount, idempotency_key };
@@ -144,12 +170,12 @@ impl Database {
         let missing = || Error::new(ErrorKind::Invalid, "there is no such payout");
         let key = key.to_owned();
         match self {
-            Self::Postgres(pool) => {
+            Self::Postgres(pool) | Self::SqlxPostgres(_, pool) => {
                 let connection = pool.pool().get().await.map_err(unavailable)?;
                 let row = connection.query_opt(&format!("{ONE}$1"), &[&key]).await.map_err(unavailable)?;
                 row.map(|row| row.get(0)).ok_or_else(missing)
             }
-            Self::MySql(pool) => {
+            Self::MySql(pool) | Self::SqlxMySql(_, pool) => {
                 let mut connection = pool.pool().get_conn().await.map_err(unavailable)?;
                 let row = connection.exec_first(format!("{ONE}?"), (key,)).await.map_err(unavailable)?;
                 row.ok_or_else(missing)
@@ -168,12 +194,12 @@ impl Database {
         const ONE: &str = "SELECT state, confirmations FROM orders WHERE id = ";
         let order = order.to_owned();
         match self {
-            Self::Postgres(pool) => {
+            Self::Postgres(pool) | Self::SqlxPostgres(_, pool) => {
                 let connection = pool.pool().get().await.map_err(unavailable)?;
                 let row = connection.query_one(&format!("{ONE}$1"), &[&order]).await.map_err(unavailable)?;
                 Ok((row.get(0), row.get(1)))
             }
-            Self::MySql(pool) => {
+            Self::MySql(pool) | Self::SqlxMySql(_, pool) => {
                 let mut connection = pool.pool().get_conn().await.map_err(unavailable)?;
                 let row = connection.exec_first(format!("{ONE}?"), (order,)).await.map_err(unavailable)?;
                 row.ok_or_else(|| Error::new(ErrorKind::Invalid, "there is no such order"))

@@ -16,8 +16,9 @@
 //! | `database.rs` | the business tables, and the transactions that write them |
 //! | `writes.rs` | what a transaction writes, in any of the databases |
 //!
-//! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB). The provider records its transfers in
-//! `PROVIDER_BOOK` (`provider.txt`).
+//! `DATABASE_URL` is `sqlite:FILE`, `postgres://…` or `mysql://…` (MySQL or MariaDB); as `sqlx+postgres://…` or
+//! `sqlx+mysql://…`, the transactions are those of sqlx. The provider records its transfers in `PROVIDER_BOOK`
+//! (`provider.txt`).
 
 mod charges;
 mod database;
@@ -49,6 +50,10 @@ struct App {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| "sqlite:payments.db".into());
+    let (url, with_sqlx) = match url.strip_prefix("sqlx+") {
+        Some(url) => (url.to_owned(), true),
+        None => (url, false),
+    };
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
     let lease_ms = std::env::var("LEASE_MS").ok().map_or(Ok(10_000), |text| text.parse())?;
     let book = std::env::var("PROVIDER_BOOK").unwrap_or_else(|_| "provider.txt".into());
@@ -59,7 +64,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let onceward = Onceward::new(store)?;
     let provider = Provider::new(book.into(), Duration::from_millis(provider_ms));
     let lease = Duration::from_millis(lease_ms);
-    let database = Database::open(&url).await?;
+    let mut database = Database::open(&url).await?;
+    if with_sqlx {
+        database = database.with_sqlx(&url).await?;
+    }
     let payout = payouts::saga(&database, provider, lease)?;
     // Before it is started in a transaction: SQLite has one writer at a time.
     payout.record(&onceward).await?;

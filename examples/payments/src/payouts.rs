@@ -13,6 +13,7 @@ use onceward_http::ResponseLease;
 use onceward_stores::sql::mysql::MySqlTx;
 use onceward_stores::sql::postgres::PostgresTx;
 use onceward_stores::sql::sqlite::SqliteTx;
+use onceward_stores::sql::sqlx::SqlxTx;
 
 use crate::charges::NewCharge;
 use crate::database::Database;
@@ -66,6 +67,12 @@ pub fn saga(database: &Database, provider: Provider, lease: Duration) -> oncewar
         }
         Database::Sqlite(file) => {
             saga.step_in("confirm", file, |step, tx: SqliteTx| writes::confirm_payout(tx, step))
+        }
+        Database::SqlxPostgres(pool, _) => {
+            saga.step_in("confirm", pool, |step, tx: SqlxTx<sqlx::Postgres>| writes::confirm_payout(tx, step))
+        }
+        Database::SqlxMySql(pool, _) => {
+            saga.step_in("confirm", pool, |step, tx: SqlxTx<sqlx::MySql>| writes::confirm_payout(tx, step))
         }
     };
     saga.with_tries(TRIES_MAX, backoff).with_lease(lease).build()

@@ -31,10 +31,8 @@ pub async fn charge(mut tx: impl SqlTransaction, new: &NewCharge, key: &str) -> 
 
 pub async fn place_order(mut tx: impl SqlTransaction, order: &str) -> Result<Response, Stopped> {
     let row = [("id", Value::Text(order)), ("state", Value::Text("placed"))];
-    let word = match sql::insert(&mut tx, "orders", &row).await? {
-        sql::Inserted::New => "placed",
-        sql::Inserted::AlreadyThere => "was placed before",
-    };
+    let is_new = sql::insert(&mut tx, "orders", &row).await? == sql::Inserted::New;
+    let word = if is_new { "placed" } else { "was placed before" };
     Ok((StatusCode::CREATED, word).into_response())
 }
 

@@ -2,7 +2,9 @@
 //! sender's event id is the idempotency key.
 //!
 //! The handlers below run at most once for an event that they answer with 2xx. Every other answer has the sender deliver it
-//! again.
+//! again. In [`stored`] events are acknowledged first and handled afterwards.
+
+pub mod stored;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -60,7 +62,8 @@ async fn stripe(State(ledger): State<Ledger>, Json(event): Json<Value>) -> Statu
 /// A push starts a build.
 async fn github(State(ledger): State<Ledger>, Json(event): Json<Value>) -> StatusCode {
     match (event["after"].as_str(), event["repository"]["full_name"].as_str()) {
-        (Some(commit), Some(repository)) => {
+        // A branch that was deleted has no commit.
+        (Some(commit), Some(repository)) if event["deleted"] != true => {
             write(&ledger, format!("build {repository} at {commit}"));
             StatusCode::ACCEPTED
         }

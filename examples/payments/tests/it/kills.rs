@@ -145,6 +145,11 @@ async fn kill_database<S: Send + 'static>(mut server: S, url: &str, kill: fn(&mu
     audit(service.address, &answers).await;
 }
 
+/// The same database, with the transactions of sqlx.
+fn with_sqlx(url: &str) -> String {
+    format!("sqlx+{url}")
+}
+
 /// `SQLite` has no server: to kill the process is to kill the database, whatever it is writing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_is_killed_charges_once_sqlite() {
@@ -163,6 +168,18 @@ async fn a_service_that_is_killed_charges_once_postgres() {
 async fn a_service_that_is_killed_charges_once_mariadb() {
     let Some(server) = MariaDb::shared() else { return };
     kill_service(&server.url(&server.fresh()), usual_or_long(10, 200)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_killed_charges_once_sqlx_postgres() {
+    let Some(server) = Postgres::shared() else { return };
+    kill_service(&with_sqlx(&server.url(&server.fresh())), usual_or_long(10, 200)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_killed_charges_once_sqlx_mariadb() {
+    let Some(server) = MariaDb::shared() else { return };
+    kill_service(&with_sqlx(&server.url(&server.fresh())), usual_or_long(10, 200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -267,4 +284,16 @@ async fn orders_and_payouts_happen_once_postgres() {
 async fn orders_and_payouts_happen_once_mariadb() {
     let Some(server) = MariaDb::shared() else { return };
     orders_and_payouts(&server.url(&server.fresh())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_and_payouts_happen_once_sqlx_postgres() {
+    let Some(server) = Postgres::shared() else { return };
+    orders_and_payouts(&with_sqlx(&server.url(&server.fresh()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_and_payouts_happen_once_sqlx_mariadb() {
+    let Some(server) = MariaDb::shared() else { return };
+    orders_and_payouts(&with_sqlx(&server.url(&server.fresh()))).await;
 }

@@ -1,4 +1,6 @@
-//! Events in the senders' formats, signed as they sign: each has one effect.
+//! Events in the senders' formats, made by hand and signed as they sign: each has one effect.
+
+mod stored;
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,9 +29,13 @@ fn hex(secret: &str, parts: &[&[u8]]) -> String {
 }
 
 fn stripe(body: &str) -> Request<Body> {
+    stripe_to("/stripe", body)
+}
+
+fn stripe_to(path: &str, body: &str) -> Request<Body> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().to_string();
     let signature = hex(STRIPE, &[now.as_bytes(), b".", body.as_bytes()]);
-    Request::post("/stripe")
+    Request::post(path)
         .header("content-type", "application/json")
         .header("stripe-signature", format!("t={now},v1={signature}"))
         .body(Body::from(body.to_owned()))
@@ -57,7 +63,7 @@ async fn every_event_has_one_effect() {
     // Twice, and once more after Stripe has counted its deliveries down.
     assert_eq!(send(stripe(INVOICE)).await, 200);
     assert_eq!(send(stripe(INVOICE)).await, 200);
-    assert_eq!(send(stripe(&INVOICE.replace("\"pending_webhooks\":1", "\"pending_webhooks\":0"))).await, 200);
+    assert_eq!(send(stripe(&INVOICE.replace("\"pending_webhooks\": 1", "\"pending_webhooks\": 0"))).await, 200);
     // Delivered again by its sender, and captured and sent under another id.
     assert_eq!(send(github("72d3162e", PUSH)).await, 202);
     assert_eq!(send(github("72d3162e", PUSH)).await, 202);
@@ -66,6 +72,9 @@ async fn every_event_has_one_effect() {
         *ledger.lock().unwrap(),
         ["cus_Example0001 paid 1200", "build example/shop at 59b20b8d5c6ff8d09518454d4dd8b7b30f095ab5"]
     );
+    // A branch is deleted: nothing is built.
+    let deleted = PUSH.replace("\"deleted\":false", "\"deleted\":true");
+    assert_eq!(send(github("72d3162d", &deleted)).await, 204);
     // Changed on its way.
     let (mut parts, _) = github("72d3162f", PUSH).into_parts();
     parts.uri = "/github".parse().unwrap();
