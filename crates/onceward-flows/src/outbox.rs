@@ -14,7 +14,7 @@
 //!    may go on behind the last number that it has seen, lane by lane.
 //!
 //! **PostgreSQL.** The lock is an advisory one that ends with the transaction; the number comes from a sequence without a
-//! cache per session, in a statement that begins after the lock was granted. A transaction ends in this order: the commit
+//! cache per session, for rows that depend on the answer of the lock (`outbox/postgres.rs`). A transaction ends in this order: the commit
 //! record is made durable (and confirmed by synchronous standbys), the transaction leaves the list of running ones (from
 //! then on every new snapshot sees it), its locks are released. (`CommitTransaction` in `xact.c`.) `PREPARE TRANSACTION`
 //! keeps locks and rows alike.
@@ -39,6 +39,7 @@
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod signal;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -47,11 +48,12 @@ use std::sync::{Arc, Mutex};
 
 use onceward::{Answer, Ask, Error, ErrorKind, Lease, Onceward, Outcome, Result, Stopped, Transactions};
 use onceward_stores::sql::SqlTransaction;
-use tokio::sync::watch;
 
 use crate::lane::lane_of;
 use crate::message::Message;
 use crate::statements::not_in_this_build;
+pub(crate) use signal::AddedLanes;
+use signal::Signal;
 
 /// Most messages of one call.
 pub const MESSAGES_MAX: usize = 1_000;
@@ -60,18 +62,21 @@ pub const MESSAGES_MAX: usize = 1_000;
 /// signal that wakes the relays of this process.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    added: watch::Sender<()>,
+    signal: Signal,
 }
 
 /// Wakes the relays of this process. Fire it after the commit; without it they find the messages at their next poll.
 #[derive(Debug)]
 #[must_use = "call `fire` after the commit, or the relay waits for its next poll"]
-pub struct Wake(watch::Sender<()>);
+pub struct Wake {
+    signal: Signal,
+    lanes: Vec<u32>,
+}
 
 impl Wake {
     /// Wakes the relays.
     pub fn fire(self) {
-        self.0.send_replace(());
+        self.signal.added(&self.lanes);
     }
 }
 
@@ -84,7 +89,7 @@ impl Default for Outbox {
 impl Outbox {
     /// An outbox. The same one must be given to the relay of this process, if there is one.
     pub fn new() -> Self {
-        Self { added: watch::Sender::new(()) }
+        Self { signal: Signal::default() }
     }
 
     /// Adds messages to a transaction: they exist when it commits. Make this its last statement, because other
@@ -105,13 +110,13 @@ impl Outbox {
         for message in &messages {
             message.check()?;
         }
+        let mut lanes: Vec<u32> = messages.iter().map(lane_of).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
         if !messages.is_empty() {
-            let mut lanes: Vec<u32> = messages.iter().map(lane_of).collect();
-            lanes.sort_unstable();
-            lanes.dedup();
             add(tx, &lanes, &messages).await?;
         }
-        Ok(Wake(self.added.clone()))
+        Ok(Wake { signal: self.signal.clone(), lanes })
     }
 
     /// Like [`Onceward::transact`], with a place for messages: those that the work adds are written as the last statement
@@ -129,6 +134,9 @@ impl Outbox {
         F: FnMut(Lease, T::Tx, Messages) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
+        // Of the last execution: after a deadlock there is another one.
+        let wake = Mutex::new(None);
+        let wake = &wake;
         let answer = onceward
             .transact(transactions, ask, |lease, tx| {
                 let messages = Messages::default();
@@ -138,15 +146,17 @@ impl Outbox {
                 async move {
                     let outcome = working.await?;
                     // The relays are woken after the commit, which is not here.
-                    let _ = self.add_all(&mut tx, messages.take()).await?;
+                    let added = self.add_all(&mut tx, messages.take()).await?;
+                    *wake.lock().expect("no panic inside") = Some(added);
                     Ok(outcome)
                 }
             })
             .await?;
         if let Answer::Completed(completed) = &answer
             && !completed.replayed
+            && let Some(wake) = wake.lock().expect("no panic inside").take()
         {
-            Wake(self.added.clone()).fire();
+            wake.fire();
         }
         Ok(answer)
     }
@@ -154,12 +164,12 @@ impl Outbox {
     /// Wakes the relays of this process, as [`Wake::fire`] does: after the commit of messages whose [`Wake`] could not be
     /// carried out of the place where they were added, for example of an effect of a state machine.
     pub fn wake_relays(&self) {
-        self.added.send_replace(());
+        self.signal.added_somewhere();
     }
 
-    /// Changes whenever a [`Wake`] is fired.
-    pub(crate) fn added(&self) -> watch::Receiver<()> {
-        self.added.subscribe()
+    /// Hears of each [`Wake`] that is fired.
+    pub(crate) fn listen(&self) -> AddedLanes {
+        self.signal.listen()
     }
 }
 

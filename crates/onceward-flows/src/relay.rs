@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceward::{Backoff, Error, ErrorKind, Result};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::lane::LANES;
-use crate::outbox::Outbox;
+use crate::outbox::{AddedLanes, Outbox};
 use crate::parts::Parts;
 use crate::publisher::{Outgoing, Publisher};
 use crate::tables::{FlowTables, OutboxRow};
@@ -214,11 +214,12 @@ impl Relay {
             schedule: Schedule::new(options.buffered_messages_max),
             outage: Outage::default(),
             batches: JoinSet::new(),
+            looks: JoinSet::new(),
             in_flight: 0,
             answers,
             answered,
             surplus: Vec::new(),
-            added: self.outbox.added(),
+            added: self.outbox.listen(),
             next_read: Instant::now(),
             poll: POLL_MIN,
             next_restart: Instant::now() + RESTART_EVERY,
@@ -227,7 +228,7 @@ impl Relay {
         tokio::pin!(stop);
         loop {
             run.renew().await;
-            run.remove_and_read().await;
+            run.begin_look();
             run.send();
             tokio::select! {
                 biased;
@@ -249,6 +250,16 @@ impl std::fmt::Debug for Relay {
 /// What became of a message.
 type Answer = (Arc<str>, OutboxRow, Result<()>);
 
+/// A look at the database: it removes what was published, and reads on.
+struct Look {
+    places: Vec<(u32, i64)>,
+    reads: Reads,
+    /// Whether it reads all lanes.
+    reads_all: bool,
+    limit: usize,
+    rows: Result<Vec<OutboxRow>>,
+}
+
 /// One relay at work.
 struct RelayRun<'a> {
     relay: &'a Relay,
@@ -257,13 +268,16 @@ struct RelayRun<'a> {
     outage: Outage,
     /// A task for each batch, so that it continues while this relay waits for the database.
     batches: JoinSet<()>,
+    /// The look at the database that is under way: messages are sent meanwhile.
+    looks: JoinSet<Look>,
     /// Messages without an answer that was taken in.
     in_flight: usize,
     answers: mpsc::UnboundedSender<Answer>,
     answered: mpsc::UnboundedReceiver<Answer>,
     /// Groups of lanes to be released as soon as nothing is in flight.
     surplus: Vec<u32>,
-    added: watch::Receiver<()>,
+    /// Lanes that this process has added messages to: looked at without the others.
+    added: AddedLanes,
     next_read: Instant,
     poll: Duration,
     next_restart: Instant,
@@ -273,7 +287,9 @@ struct RelayRun<'a> {
 impl RelayRun<'_> {
     /// Renews the leases when it is time, and releases what is more than the share of this relay.
     async fn renew(&mut self) {
-        if !self.surplus.is_empty() && self.in_flight == 0 {
+        // What was published is removed before another relay reads it.
+        let is_idle = self.in_flight == 0 && self.looks.is_empty() && !self.schedule.has_to_remove();
+        if !self.surplus.is_empty() && is_idle {
             let surplus = std::mem::take(&mut self.surplus);
             if let Err(error) = self.parts.release(&surplus, |_| 0).await {
                 tracing::warn!(%error, "lanes were not released; their lease will expire");
@@ -310,9 +326,12 @@ impl RelayRun<'_> {
         }
     }
 
-    /// One look at the database, if there is a reason for it.
-    async fn remove_and_read(&mut self) {
+    /// Begins a look at the database, if there is a reason for it.
+    fn begin_look(&mut self) {
         let now = Instant::now();
+        if !self.looks.is_empty() {
+            return;
+        }
         if now >= self.next_restart {
             self.schedule.restart(self.restarts);
             self.restarts = (self.restarts + 1) % RESTART_SHARES;
@@ -323,25 +342,47 @@ impl RelayRun<'_> {
             self.next_read = now;
         }
         let space = options.buffered_messages_max.saturating_sub(self.schedule.held());
-        let reads = now >= self.next_read && space > 0;
-        if !reads && !self.schedule.has_to_remove() {
+        let reads_all = now >= self.next_read && space > 0;
+        // A look at all lanes has these, too.
+        let added = if space > 0 { self.added.take() } else { Vec::new() };
+        let reads = if reads_all {
+            self.schedule.reads(now)
+        } else if added.is_empty() {
+            Reads::default()
+        } else {
+            self.schedule.reads_of(&added)
+        };
+        if reads.after.is_empty() && !self.schedule.has_to_remove() {
             return;
         }
         let places = self.schedule.take_to_remove();
-        let Reads { after, per_lane } = if reads { self.schedule.reads(now) } else { Reads::default() };
         let limit = space.min(options.batch_messages_max * options.batches_in_flight_max);
-        self.relay.counters.reads.fetch_add(u64::from(reads), Ordering::Relaxed);
-        match self.relay.tables.remove_and_read(&places, &after, per_lane, limit).await {
+        self.relay.counters.reads.fetch_add(u64::from(!reads.after.is_empty()), Ordering::Relaxed);
+        let tables = self.relay.tables.clone();
+        self.looks.spawn(async move {
+            let rows = tables.remove_and_read(&places, &reads.after, reads.per_lane, limit).await;
+            Look { places, reads, reads_all, limit, rows }
+        });
+    }
+
+    /// Takes in what was seen.
+    async fn finish_look(&mut self, look: Look) {
+        let Look { places, reads, reads_all, limit, rows } = look;
+        let options = &self.relay.options;
+        match rows {
             Ok(rows) => {
                 self.schedule.removed(&places);
-                if reads {
+                if reads_all {
                     // More may be there at once; else look again soon while messages come, later when none do.
                     self.poll =
                         if rows.is_empty() { (self.poll * 2).min(options.poll_max) } else { POLL_MIN };
                     let pause = if rows.len() >= limit { Duration::ZERO } else { self.poll };
                     self.next_read = Instant::now() + pause;
-                    self.schedule.read(rows);
+                } else if !reads.after.is_empty() && rows.len() >= limit.min(reads.per_lane) {
+                    // A bound was reached, or may have been.
+                    self.next_read = Instant::now();
                 }
+                self.schedule.read(rows);
             }
             Err(error) => {
                 tracing::warn!(%error, "the relay cannot reach its database, trying again");
@@ -422,11 +463,11 @@ impl RelayRun<'_> {
 
     /// Waits for the next thing to do.
     async fn wait(&mut self) {
-        if self.schedule.has_to_remove() && self.in_flight == 0 {
-            return;
-        }
-        let has_space = self.schedule.held() < self.relay.options.buffered_messages_max;
-        if has_space && self.schedule.has_space() {
+        let may_look = self.looks.is_empty();
+        let has_space = may_look && self.schedule.held() < self.relay.options.buffered_messages_max;
+        if may_look && self.schedule.has_to_remove() && self.in_flight == 0
+            || has_space && self.schedule.has_space()
+        {
             return;
         }
         let mut until = self.parts.next_tick();
@@ -442,9 +483,12 @@ impl RelayRun<'_> {
                 self.finished(answer);
                 self.finish_answered();
             }
+            Some(look) = self.looks.join_next() => {
+                self.finish_look(look.expect("a look does not panic")).await;
+            }
             // A place for another batch.
             Some(ended) = self.batches.join_next() => ended.expect("a publisher does not panic"),
-            Ok(()) = self.added.changed(), if has_space => self.next_read = Instant::now(),
+            () = self.added.wait(), if has_space => {}
             () = tokio::time::sleep_until(until) => {}
         }
     }
@@ -462,6 +506,9 @@ impl RelayRun<'_> {
                     }
                 }
             }
+        }
+        while let Some(look) = self.looks.join_next().await {
+            self.finish_look(look.expect("a look does not panic")).await;
         }
         let places = self.schedule.take_to_remove();
         let removed = self.relay.tables.remove_and_read(&places, &[], 0, 0).await;

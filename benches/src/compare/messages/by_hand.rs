@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::Runtime;
 use onceward_flows::{Message, Outbox};
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls};
@@ -60,9 +61,19 @@ pub(super) async fn drain(url: &str, count: usize) -> f64 {
     }
 }
 
+/// How the service is connected to its database.
+#[derive(Clone, Copy)]
+pub(super) enum Connections {
+    /// A pool, whose connections keep prepared statements: also those of the outbox.
+    Pool,
+    /// The bare driver. It prepares the service's own insert; the outbox cannot prepare anything there.
+    Bare,
+}
+
 /// Transactions per second of some inserts, with or without a message as the last statement.
 pub(super) async fn business(
     url: &str,
+    connections: Connections,
     count: usize,
     statements: usize,
     with_message: bool,
@@ -70,24 +81,31 @@ pub(super) async fn business(
 ) -> Turn {
     let mut clients = Vec::new();
     for _ in 0..count {
-        let client = connect(url).await;
-        let insert = client.prepare("INSERT INTO business (account, amount) VALUES ($1, 12)").await.unwrap();
+        let pool = deadpool_postgres::Config { url: Some(url.to_owned()), ..Default::default() };
+        let pool = pool.create_pool(Some(Runtime::Tokio1), NoTls).unwrap();
+        let client = pool.get().await.unwrap();
+        let insert = "INSERT INTO business (account, amount) VALUES ($1, 12)";
+        let insert = client.prepare_cached(insert).await.unwrap();
         clients.push(Arc::new(Mutex::new((client, insert))));
     }
     let outbox = Outbox::new();
     let call = move |caller: usize| {
         let (client, outbox) = (clients[caller].clone(), outbox.clone());
         async move {
-            let mut held = client.lock().await;
-            let (client, insert) = &mut *held;
+            let mut locked = client.lock().await;
+            let (client, insert) = &mut *locked;
             let mut tx = client.transaction().await.unwrap();
             for _ in 0..statements {
                 tx.execute(&*insert, &[&"a"]).await.unwrap();
             }
             if with_message {
-                let key = format!("k{}", rand_key());
-                let message = Message::new("orders.placed", PAYLOAD).with_ordering_key(key);
-                outbox.add_all(&mut tx, [message]).await.unwrap().fire();
+                let message =
+                    Message::new("orders.placed", PAYLOAD).with_ordering_key(format!("k{}", rand_key()));
+                let added = match connections {
+                    Connections::Pool => outbox.add_all(&mut tx, [message]).await,
+                    Connections::Bare => outbox.add_all(&mut *tx, [message]).await,
+                };
+                added.unwrap().fire();
             }
             tx.commit().await.unwrap();
         }

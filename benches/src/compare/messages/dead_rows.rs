@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use onceward_flows::{FlowTables, Outbox, Relay};
-use tokio_postgres::Client;
+use onceward_flows::FlowTables;
 
-use super::{Counted, Nowhere, by_hand, drain, fill, insertion};
+use super::by_hand;
+use super::running::{LOAD, RunningRelay};
 use crate::compare::postgres;
 use crate::load::runtime;
 use crate::process::Missing;
@@ -15,11 +15,6 @@ use crate::scale::Scale;
 use crate::servers::Postgres;
 use crate::turns::{Turns, progress};
 
-/// Messages per second of the steady load.
-const LOAD: usize = 4_000;
-/// They are added this often.
-const PERIOD: Duration = Duration::from_millis(100);
-
 /// Measures the relay before, and in the last quarter.
 pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let server = postgres::start()?;
@@ -27,30 +22,32 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let tables = runtime.block_on(FlowTables::open(&url)).unwrap();
     server.sql("bench", by_hand::TABLES);
     let (count, quarter) = (scale.calls * 2, scale.memory / 4);
-    let measure = |name: &str, before: &mut dyn FnMut()| {
-        let [side] = Turns::new(scale.rounds, Unit::PerSecond).take([(name, &mut |_| {
-            before();
-            fill(&server, count);
-            runtime.block_on(drain(&tables, Nowhere::default(), count)).into()
-        })]);
-        side
-    };
+    let mut relay = RunningRelay::start(&runtime, &tables, &url);
+    let measure =
+        |name: &str, before: &mut dyn FnMut(&mut RunningRelay<'_>), relay: &mut RunningRelay<'_>| {
+            let [side] = Turns::new(scale.rounds, Unit::PerSecond).take([(name, &mut |_| {
+                before(relay);
+                relay.empty(count).into()
+            })]);
+            side
+        };
     let pause = quarter / u32::try_from(scale.rounds).expect("there are few rounds");
-    let steady = |length| runtime.block_on(steady(&tables, &url, length));
     // Once to warm up: connections, the pages of the table.
-    measure("warm-up", &mut || ());
-    let without = measure("without", &mut || drop(server.sql("bench", "VACUUM onceward_outbox")));
+    measure("warm-up", &mut |_| (), &mut relay);
+    let vacuum = || drop(server.sql("bench", "VACUUM ANALYZE onceward_outbox"));
+    let without = measure("without", &mut |_| vacuum(), &mut relay);
 
     let open = runtime.block_on(by_hand::connect(&url));
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM business";
     runtime.block_on(open.batch_execute(snapshot)).unwrap();
     let begun = Instant::now();
     for at in 1..=3 {
-        steady(quarter);
+        relay.steady(quarter);
         let (rows, megabytes) = (dead_rows(&server), megabytes(&server));
         progress(&format!("quarter {at}: {rows} dead rows, {megabytes:.0} MB"));
     }
-    let beside = measure("beside an open transaction", &mut || steady(pause));
+    let beside = measure("beside an open transaction", &mut |relay| relay.steady(pause), &mut relay);
+    relay.stop();
     let seconds = begun.elapsed().as_secs();
     let (dead, size) = (dead_rows(&server), megabytes(&server));
     runtime.block_on(open.batch_execute("COMMIT")).unwrap();
@@ -65,25 +62,6 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         alone("the outbox on disk at the end, with its index", Unit::Megabytes, size),
     ];
     Ok(Findings { rows, ..Findings::default() })
-}
-
-/// Adds messages at a steady rate, and publishes them.
-async fn steady(tables: &FlowTables, url: &str, length: Duration) {
-    let publisher = Counted::new(Nowhere::default());
-    let relay = Relay::new(tables.clone(), &Outbox::new(), publisher.clone());
-    let client: Client = by_hand::connect(url).await;
-    let adding = async {
-        let insert = insertion(LOAD / 10);
-        let (start, mut next, mut added) = (Instant::now(), tokio::time::Instant::now(), 0);
-        while start.elapsed() < length {
-            tokio::time::sleep_until(next).await;
-            next += PERIOD;
-            client.batch_execute(&insert).await.unwrap();
-            added += LOAD / 10;
-        }
-        publisher.until(added).await;
-    };
-    relay.run_until(adding).await.unwrap();
 }
 
 fn dead_rows(server: &Postgres) -> f64 {

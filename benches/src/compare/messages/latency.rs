@@ -1,7 +1,9 @@
-//! How soon a message is published, at a tenth of what the relay can do: from before its commit to the publisher, with the
+//! How soon a message is published, at a tenth of what the relay can do: from when its commit is sent to the publisher, with the
 //! relay in the process that adds it, and with the relay in another one.
 
+use std::collections::HashMap;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use onceward_flows::{FlowTables, Message, Outbox, Relay};
@@ -50,7 +52,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
             let adding = tokio::task::spawn_blocking(move || {
                 let output = adder.output().unwrap();
                 assert!(output.status.success(), "the process that adds messages failed");
-                String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
+                String::from_utf8_lossy(&output.stdout).lines().map(Committed::parse).collect()
             });
             // Nothing wakes this relay: the outbox of the other process is not this one.
             ages(&tables, &Outbox::new(), async { adding.await.unwrap() }).await
@@ -73,25 +75,57 @@ fn side(name: &str, scale: &Scale, mut ages: impl FnMut() -> Vec<f32>) -> Side {
 }
 
 /// Runs a relay while messages are added, and returns how old each was when it was published.
-async fn ages(tables: &FlowTables, outbox: &Outbox, adding: impl Future<Output = usize>) -> Vec<f32> {
+async fn ages(
+    tables: &FlowTables,
+    outbox: &Outbox,
+    adding: impl Future<Output = Vec<Committed>>,
+) -> Vec<f32> {
     let nowhere = Nowhere::default();
     let publisher = Counted::new(nowhere.clone());
     let relay = Relay::new(tables.clone(), outbox, publisher.clone());
     let until_published = async {
-        let added = adding.await;
-        publisher.until(added).await;
+        let committed = adding.await;
+        publisher.until(committed.iter().map(|transaction| transaction.count).sum()).await;
+        committed
     };
+    let committed = Mutex::new(Vec::new());
+    let until_published = async { *committed.lock().unwrap() = until_published.await };
     relay.run_until(until_published).await.unwrap();
-    std::mem::take(&mut nowhere.ages.lock().unwrap())
+    let mut begun = HashMap::new();
+    for Committed { first, count, at } in committed.into_inner().unwrap() {
+        begun.extend((first..first + count as u64).map(|number| (number, at)));
+    }
+    let arrivals = std::mem::take(&mut *nowhere.published.lock().unwrap());
+    #[expect(clippy::cast_possible_truncation, reason = "ages are small")]
+    let age = |(number, at): (u64, u64)| at.saturating_sub(begun[&number]) as f64 as f32;
+    arrivals.into_iter().map(age).collect()
 }
 
-/// The other process: adds messages, and says how many.
+/// The other process: adds messages, and says which and when.
 pub async fn add_and_say(url: &str, rate: f64, length: Duration) {
-    println!("{}", add(url, &Outbox::new(), rate, length).await);
+    for Committed { first, count, at } in add(url, &Outbox::new(), rate, length).await {
+        println!("{first} {count} {at}");
+    }
 }
 
-/// Adds messages at this rate, and returns how many. Each says when its commit began: the commit is a part of its age.
-async fn add(url: &str, outbox: &Outbox, rate: f64, length: Duration) -> usize {
+/// A transaction: the number of its first message, how many it has, and when its commit was sent, in microseconds.
+struct Committed {
+    first: u64,
+    count: usize,
+    at: u64,
+}
+
+impl Committed {
+    fn parse(line: &str) -> Self {
+        let mut numbers = line.split(' ').map(|number| number.parse::<u64>().unwrap());
+        let mut next = || numbers.next().unwrap();
+        let (first, count, at) = (next(), next(), next());
+        Self { first, count: usize::try_from(count).unwrap(), at }
+    }
+}
+
+/// Adds messages at this rate, and returns when which were committed: the commit is a part of a message's age.
+async fn add(url: &str, outbox: &Outbox, rate: f64, length: Duration) -> Vec<Committed> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
     let together = (rate / TRANSACTIONS_PER_SECOND).ceil().max(1.0) as usize;
     let pause = Duration::from_secs_f64(together as f64 * WRITERS as f64 / rate);
@@ -101,30 +135,33 @@ async fn add(url: &str, outbox: &Outbox, rate: f64, length: Duration) -> usize {
         let (mut client, outbox) = (by_hand::connect(url).await, outbox.clone());
         writers.spawn(async move {
             let mut next = tokio::time::Instant::now() + pause.mul_f64(writer as f64 / WRITERS as f64);
-            let mut added = 0;
+            let (mut added, mut committed) = (0, Vec::new());
             while start.elapsed() < length || added == 0 {
                 tokio::time::sleep_until(next).await;
                 next += pause;
                 let mut tx = client.transaction().await.unwrap();
+                let first = ((writer as u64) << 32) + added as u64;
                 let message = |n: usize| {
                     let key = format!("k{}", ((added + n) * WRITERS + writer) % KEYS);
-                    Message::new("orders.placed", micros().to_string()).with_ordering_key(key)
+                    Message::new("orders.placed", (first + n as u64).to_string()).with_ordering_key(key)
                 };
                 let messages: Vec<Message> = (0..together).map(message).collect();
                 let wake = outbox.add_all(&mut tx, messages).await.unwrap();
+                committed.push(Committed { first, count: together, at: micros() });
                 tx.commit().await.unwrap();
                 wake.fire();
                 added += together;
             }
-            added
+            committed
         });
     }
     let began = Instant::now();
-    let added: usize = writers.join_all().await.into_iter().sum();
+    let committed: Vec<Committed> = writers.join_all().await.into_iter().flatten().collect();
+    let added: usize = committed.iter().map(|transaction| transaction.count).sum();
     // If the machine cannot add as fast, that is said: the figure is then one of a lower rate.
     let reached = added as f64 / began.elapsed().as_secs_f64();
     if reached < 0.9 * rate {
         progress(&format!("only {} were added", figure(reached, Unit::PerSecond)));
     }
-    added
+    committed
 }

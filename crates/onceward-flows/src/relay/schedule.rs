@@ -34,6 +34,8 @@ const STRIDE: u32 = 389;
 pub(super) struct Schedule {
     /// The last position that was read in each lane that this relay has.
     cursors: BTreeMap<u32, i64>,
+    /// Lanes whose cursor was set back since the last read began: what that read finds of them is not taken in.
+    set_back: HashSet<u32>,
     /// Lanes and positions that are in memory: queued, in flight, or published and not removed. A position is unique in its
     /// lane only.
     held: HashSet<(u32, i64)>,
@@ -86,6 +88,7 @@ impl Schedule {
     pub(super) fn new(held_max: usize) -> Self {
         Self {
             cursors: BTreeMap::new(),
+            set_back: HashSet::new(),
             held: HashSet::new(),
             lane_rows: HashMap::new(),
             queue: KeyQueue::default(),
@@ -104,6 +107,7 @@ impl Schedule {
     /// A lane that this relay now has: read from the start.
     pub(super) fn gain(&mut self, lane: u32) {
         self.cursors.insert(lane, 0);
+        self.set_back.insert(lane);
     }
 
     /// A lane that this relay has no more. What is in flight ends; what is queued is forgotten.
@@ -121,11 +125,39 @@ impl Schedule {
     /// wrong.
     pub(super) fn restart(&mut self, share: u32) {
         let of_share = |(lane, _): &(&u32, &mut i64)| **lane % RESTART_SHARES == share % RESTART_SHARES;
-        self.cursors.iter_mut().filter(of_share).for_each(|(_, cursor)| *cursor = 0);
+        for (lane, cursor) in self.cursors.iter_mut().filter(of_share) {
+            *cursor = 0;
+            self.set_back.insert(*lane);
+        }
     }
 
     /// Where to read on, lane by lane.
     pub(super) fn reads(&mut self, now: Instant) -> Reads {
+        self.end_pauses(now);
+        self.set_back.clear();
+        let per_lane = self.rows_per_lane();
+        self.start = (self.start + STRIDE) % LANES;
+        let from_start = self.cursors.range(self.start..).chain(self.cursors.range(..self.start));
+        let (full, after) = self.full_or_not(from_start, per_lane);
+        (self.full, self.per_lane) = (full, per_lane);
+        Reads { after, per_lane }
+    }
+
+    /// Where to read on in some of the lanes. Those that pause are left to [`reads`](Self::reads).
+    pub(super) fn reads_of(&mut self, lanes: &[u32]) -> Reads {
+        self.set_back.clear();
+        let per_lane = self.rows_per_lane();
+        let (full, after) =
+            self.full_or_not(lanes.iter().filter_map(|lane| self.cursors.get_key_value(lane)), per_lane);
+        self.full.extend(full);
+        self.full.sort_unstable();
+        self.full.dedup();
+        self.per_lane = per_lane;
+        Reads { after, per_lane }
+    }
+
+    /// Keys and lanes whose pause is over are read again.
+    fn end_pauses(&mut self, now: Instant) {
         while self.due.first().is_some_and(|(until, _)| *until <= now) {
             let (_, key) = self.due.pop_first().expect("it was just seen");
             let failing = self.failing.get_mut(&key).expect("what is due is failing");
@@ -137,25 +169,37 @@ impl Schedule {
         for paused in self.paused.values_mut() {
             paused.until = paused.until.filter(|until| *until > now);
         }
+    }
+
+    /// Most rows of one lane in memory.
+    fn rows_per_lane(&self) -> usize {
         let is_crowded = self.held.len() >= self.held_max / 2;
         let share = self.held_max / 2 / self.cursors.len().max(1);
-        let per_lane = if is_crowded { share.clamp(1, LANE_ROWS_MAX) } else { LANE_ROWS_MAX };
+        if is_crowded { share.clamp(1, LANE_ROWS_MAX) } else { LANE_ROWS_MAX }
+    }
+
+    /// Those of these lanes that have enough, and where to read on in those that do not.
+    fn full_or_not<'a>(
+        &self,
+        lanes: impl Iterator<Item = (&'a u32, &'a i64)>,
+        per_lane: usize,
+    ) -> (Vec<u32>, Vec<(u32, i64)>) {
         let is_full = |lane: &u32| self.lane_rows.get(lane).is_some_and(|rows| *rows >= per_lane);
         let pauses = |lane: &u32| self.paused.get(lane).is_some_and(|paused| paused.until.is_some());
-        self.start = (self.start + STRIDE) % LANES;
-        let from_start = self.cursors.range(self.start..).chain(self.cursors.range(..self.start));
-        let (full, after): (Vec<_>, Vec<_>) = from_start
+        let (full, after): (Vec<_>, Vec<_>) = lanes
             .filter(|(lane, _)| !pauses(lane))
             .map(|(lane, after)| (*lane, *after))
             .partition(|(lane, _)| is_full(lane));
-        (self.full, self.per_lane) = (full.into_iter().map(|(lane, _)| lane).collect(), per_lane);
-        Reads { after, per_lane }
+        (full.into_iter().map(|(lane, _)| lane).collect(), after)
     }
 
-    /// Takes in what was read, in the order of the positions within each lane.
+    /// Takes in what the last read has found, in the order of the positions within each lane.
     pub(super) fn read(&mut self, rows: Vec<OutboxRow>) {
         for row in rows {
             let Some(cursor) = self.cursors.get_mut(&row.lane) else { continue };
+            if self.set_back.contains(&row.lane) {
+                continue;
+            }
             *cursor = (*cursor).max(row.position);
             let key = key_of(&row);
             // Behind a message that failed nothing is sent before it.
@@ -214,6 +258,7 @@ impl Schedule {
         }
         // Nothing of the lane comes before this message was read again.
         *cursor = (*cursor).min(row.position - 1);
+        self.set_back.insert(row.lane);
         let paused = self.paused.entry(row.lane).or_insert(PausedLane { failures: 0, until: None });
         paused.failures += 1;
         paused.until = paused.until.max(Some(now + pause(paused.failures)));

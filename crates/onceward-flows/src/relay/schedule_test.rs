@@ -12,6 +12,7 @@ fn row(position: i64, key: &str) -> OutboxRow {
 fn with(rows: &[(i64, &str)]) -> Schedule {
     let mut schedule = Schedule::new(4_096);
     schedule.gain(LANE);
+    schedule.reads(Instant::now());
     schedule.read(rows.iter().map(|(position, key)| row(*position, key)).collect());
     schedule
 }
@@ -30,6 +31,7 @@ fn one_message_of_a_key_is_in_flight_and_none_is_read_twice() {
     let taken = take_all(&mut schedule, now);
     assert_eq!(positions(&taken), [1, 3]);
     (0..RESTART_SHARES).for_each(|share| schedule.restart(share));
+    schedule.reads(now);
     schedule.read(vec![row(1, "a"), row(2, "a"), row(3, "b"), row(4, "b")]);
     assert_eq!(schedule.held(), 4);
     let (key, first) = &taken[0];
@@ -105,6 +107,7 @@ fn the_same_position_in_two_lanes_is_two_messages() {
     for row in &rows {
         schedule.gain(row.lane);
     }
+    schedule.reads(Instant::now());
     schedule.read(rows);
     let taken = take_all(&mut schedule, Instant::now());
     assert_eq!(taken.len(), 2);
@@ -173,4 +176,33 @@ fn reads_begin_at_another_lane_each_time() {
     (0..LANES).for_each(|lane| schedule.gain(lane));
     let firsts: HashSet<u32> = (0..LANES).map(|_| schedule.reads(now).after[0].0).collect();
     assert_eq!(firsts.len(), LANES as usize);
+}
+
+#[test]
+fn lanes_that_were_added_to_are_read_alone_if_they_have_space_and_do_not_pause() {
+    let now = Instant::now();
+    let mut schedule = Schedule::new(4_096);
+    (0..6).for_each(|lane| schedule.gain(lane));
+    schedule.reads(now);
+    schedule.read((1..=200).map(|position| row(position, "a")).collect());
+    let reads = schedule.reads_of(&[1, LANE, 5, 99]);
+    assert_eq!(reads.after, [(1, 0), (5, 0)], "lane 3 has enough, and lane 99 is another relay's");
+    assert!(!schedule.has_space());
+    let (key, first) = schedule.take(now).unwrap();
+    schedule.failed(&key, &first, now, |_| Duration::from_secs(1));
+    assert!(schedule.has_space(), "lane 3 is read again as soon as it is short of messages");
+}
+
+#[test]
+fn what_a_read_finds_of_a_lane_that_was_set_back_meanwhile_is_not_taken_in() {
+    let (mut schedule, now) = (with(&[(1, "a")]), Instant::now());
+    schedule.failing_max = 0;
+    let (key, first) = schedule.take(now).unwrap();
+    assert_eq!(schedule.reads(now).after, [(LANE, 1)]);
+    schedule.failed(&key, &first, now, |_| Duration::from_secs(1));
+    // Began behind the message that has failed since.
+    schedule.read(vec![row(2, "a")]);
+    assert!(schedule.take(now).is_none(), "2 would overtake 1");
+    let later = schedule.next_due().unwrap();
+    assert_eq!(schedule.reads(later).after, [(LANE, 0)]);
 }

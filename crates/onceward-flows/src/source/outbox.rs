@@ -6,11 +6,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use onceward::Result;
-use tokio::sync::watch;
 
 use super::{Delivery, HandledMessage, Reader, Source, SourceFuture};
 use crate::lane::LANES;
-use crate::outbox::Outbox;
+use crate::outbox::{AddedLanes, Outbox};
 use crate::tables::FlowTables;
 
 const POLL_MIN: Duration = Duration::from_millis(5);
@@ -56,7 +55,7 @@ impl Source for OutboxSource {
         let lanes = (0..LANES).filter(|lane| lane % self.partitions == partition);
         let reader = OutboxReader {
             tables: self.tables.clone(),
-            added: self.outbox.added(),
+            added: self.outbox.listen(),
             cursors: lanes.map(|lane| (lane, 0)).collect(),
             read: VecDeque::new(),
             pause: POLL_MIN,
@@ -75,7 +74,7 @@ impl Source for OutboxSource {
 
 struct OutboxReader {
     tables: FlowTables,
-    added: watch::Receiver<()>,
+    added: AddedLanes,
     cursors: HashMap<u32, i64>,
     read: VecDeque<Delivery>,
     pause: Duration,
@@ -90,7 +89,7 @@ impl OutboxReader {
             let after: Vec<(u32, i64)> = self.cursors.iter().map(|(lane, after)| (*lane, *after)).collect();
             let rows = self.tables.remove_and_read(&[], &after, ROWS, ROWS).await?;
             if rows.is_empty() {
-                let _ = tokio::time::timeout(self.pause, self.added.changed()).await;
+                let _ = tokio::time::timeout(self.pause, self.added.wait()).await;
                 self.pause = (self.pause * 2).min(POLL_MAX);
                 continue;
             }

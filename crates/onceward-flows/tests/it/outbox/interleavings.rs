@@ -54,6 +54,31 @@ async fn the_second_writer_of_a_key_waits_for_the_end_of_the_first() {
     }
 }
 
+/// A position that is drawn before the lock is granted would be lower than that of a message which is added, and committed,
+/// while its transaction waits.
+#[tokio::test]
+async fn a_writer_that_waits_has_no_positions_yet() {
+    for waiting in [&["second"][..], &["second", "third"][..]] {
+        let Some(database) = Database::fresh().await else { return };
+        let mut client = database.client().await;
+        let mut first = client.transaction().await.unwrap();
+        let _ = Outbox::new().add_all(&mut first, [message("first")]).await.unwrap();
+        let url = database.url();
+        let second = tokio::spawn(async move {
+            let mut client = crate::support::connect(&url).await;
+            let mut tx = client.transaction().await.unwrap();
+            let messages = waiting.iter().map(|text| message(text));
+            let _ = Outbox::new().add_all(&mut tx, messages).await.unwrap();
+            tx.commit().await.unwrap();
+        });
+        until_one_waits(&database).await;
+        let _ = Outbox::new().add_all(&mut first, [message("before"), message("them")]).await.unwrap();
+        first.commit().await.unwrap();
+        second.await.unwrap();
+        assert_eq!(database.sql(ORDER), format!("first before them {}", waiting.join(" ")));
+    }
+}
+
 #[tokio::test]
 async fn a_connection_that_is_cut_frees_its_lane() {
     let Some(database) = Database::fresh().await else { return };

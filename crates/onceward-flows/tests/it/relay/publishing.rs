@@ -290,14 +290,19 @@ async fn a_publisher_that_may_take_longer_than_the_relay_waits_is_refused() {
     assert!(error.unwrap_err().to_string().contains("publish_timeout"));
 }
 
-/// Publishes when it is told to.
-struct Gated(std::sync::Arc<tokio::sync::Notify>, MemoryPublisher);
+/// Says when it is called, and publishes when it is told to.
+struct Gated {
+    called: std::sync::Arc<tokio::sync::Notify>,
+    go_on: std::sync::Arc<tokio::sync::Notify>,
+    memory: MemoryPublisher,
+}
 
 impl Publisher for Gated {
     fn publish<'a>(&'a self, batch: &'a [Outgoing]) -> PublishFuture<'a> {
         Box::pin(async move {
-            self.0.notified().await;
-            self.1.publish(batch).await
+            self.called.notify_one();
+            self.go_on.notified().await;
+            self.memory.publish(batch).await
         })
     }
 }
@@ -306,16 +311,15 @@ impl Publisher for Gated {
 async fn a_stop_that_takes_longer_than_the_lease_keeps_the_lanes() {
     let Some(database) = Database::fresh().await else { return };
     let (outbox, memory) = (Outbox::new(), MemoryPublisher::new());
-    let go_on = std::sync::Arc::new(tokio::sync::Notify::new());
+    let (called, go_on): (std::sync::Arc<tokio::sync::Notify>, std::sync::Arc<tokio::sync::Notify>) =
+        Default::default();
     let mut options = options();
     options.lease = Duration::from_millis(300);
     commit(&database, &outbox, numbered(1, 1)).await;
-    let running =
-        Running::start_with(&database.tables, &outbox, Gated(go_on.clone(), memory.clone()), options);
+    let gated = Gated { called: called.clone(), go_on: go_on.clone(), memory: memory.clone() };
+    let running = Running::start_with(&database.tables, &outbox, gated, options);
     let end = "SELECT coalesce(extract(epoch FROM max(until)), 0) FROM onceward_parts";
-    while running.relay.counts().reads == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    called.notified().await;
     let stopping = tokio::spawn(running.stop());
     let first: f64 = database.sql(end).parse().unwrap();
     let start = Instant::now();

@@ -146,7 +146,7 @@ impl SqlTransaction for tokio_postgres::Transaction<'_> {
         statement: &'a str,
         values: &'a [Value<'a>],
     ) -> Result<Option<Vec<Cell>>> {
-        fetch(&*self, statement, values).await
+        fetch_unprepared(self, statement, values).await
     }
 }
 
@@ -183,6 +183,21 @@ where
     Ok(row.map(|row| cells(&row)))
 }
 
+/// The same in one round trip: a transaction of the bare driver has no place for a prepared statement, and to prepare one
+/// for each call is a round trip more. As `fetch`, it takes no type but those of [`Parameter`].
+async fn fetch_unprepared(
+    tx: &tokio_postgres::Transaction<'_>,
+    statement: &str,
+    values: &[Value<'_>],
+) -> Result<Option<Vec<Cell>>> {
+    let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
+    let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+        values.iter().map(|value| (value as &(dyn ToSql + Sync), value.kind())).collect();
+    let rows =
+        tx.query_typed(statement, &parameters).await.map_err(|error| failed(CallEffect::Reads, error))?;
+    Ok(rows.first().map(cells))
+}
+
 pub(super) fn cells(row: &tokio_postgres::Row) -> Vec<Cell> {
     let cell = |at: usize| {
         let cell = match *row.columns()[at].type_() {
@@ -200,6 +215,17 @@ pub(super) fn cells(row: &tokio_postgres::Row) -> Vec<Cell> {
 /// A value as the driver takes it.
 #[derive(Debug)]
 pub(super) struct Parameter<'a>(pub(super) Value<'a>);
+
+impl Parameter<'_> {
+    /// The type as which it is sent.
+    fn kind(&self) -> Type {
+        match self.0 {
+            Value::Text(_) => Type::TEXT,
+            Value::Int(_) => Type::INT8,
+            Value::Bytes(_) => Type::BYTEA,
+        }
+    }
+}
 
 impl ToSql for Parameter<'_> {
     fn to_sql(
