@@ -42,8 +42,6 @@ mod redis;
 #[cfg(feature = "messages")]
 mod relay;
 mod saga;
-#[cfg(all(test, feature = "messages"))]
-mod simulation;
 #[cfg(feature = "messages")]
 mod source;
 #[cfg(feature = "sqlite")]

@@ -6,6 +6,8 @@
 
 mod outage;
 mod schedule;
+#[cfg(test)]
+mod simulation;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -22,7 +22,7 @@ const DATE_AHEAD_S: u64 = 3;
 /// What clocks may differ by.
 const EARLY: Duration = Duration::from_millis(50);
 /// Runs that fail together.
-const HOPELESS: usize = 4;
+const HOPELESS: usize = 8;
 
 /// One run for each fault, with success after it.
 async fn flaky(context: &mut ClientContext<'_>) -> Result<Vec<Played>, Stop> {

@@ -14,6 +14,8 @@ fn growth_and_jitter_are_told() {
     assert_eq!((jitter.grow(), jitter.have_jitter()), (Some(true), Some(true)));
     let constant = pauses([&[100, 120, 90], &[95, 101, 130], &[130, 99, 120], &[99, 130, 100]]);
     assert_eq!(constant.grow(), Some(false));
+    let busy = pauses([&[77, 81, 109], &[60, 95, 140], &[98, 52, 70], &[66, 74, 90]]);
+    assert_eq!(busy.grow(), Some(false), "the machine made one of them longer");
     let single = pauses([&[100], &[100], &[100], &[100]]);
     assert_eq!((single.grow(), single.have_jitter()), (None, Some(false)));
     assert!(pauses([&[1, 2], &[0, 1], &[3, 0], &[9, 9]]).are_none());

@@ -63,7 +63,10 @@ async fn every_event_has_one_effect() {
     // Twice, and once more after Stripe has counted its deliveries down.
     assert_eq!(send(stripe(INVOICE)).await, 200);
     assert_eq!(send(stripe(INVOICE)).await, 200);
-    assert_eq!(send(stripe(&INVOICE.replace("\"pending_webhooks\": 1", "\"pending_webhooks\": 0"))).await, 200);
+    assert_eq!(
+        send(stripe(&INVOICE.replace("\"pending_webhooks\": 1", "\"pending_webhooks\": 0"))).await,
+        200
+    );
     // Delivered again by its sender, and captured and sent under another id.
     assert_eq!(send(github("72d3162e", PUSH)).await, 202);
     assert_eq!(send(github("72d3162e", PUSH)).await, 202);

@@ -5,19 +5,13 @@
 //! rules of `docs/messages.md`. Each of ten mistakes in the use of these parts must be seen. What is left, the statements
 //! and the connections, is tested against real servers in `tests/it`.
 
-/// The relay keeps it to itself; so it is compiled here once more.
-#[allow(clippy::duplicate_mod, reason = "see above")]
-#[allow(dead_code, reason = "this relay is simpler")]
-#[path = "relay/schedule.rs"]
-mod schedule;
-
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::schedule::Schedule;
+use super::schedule::Schedule;
 use crate::consumer::OnDead;
 use crate::consumer::failure::{AfterFailure, after_failure};
 use crate::consumer::progress::Progress;
