@@ -30,13 +30,12 @@ impl Pauses {
     /// machine was busy. None where there are too few: with full jitter a second pause can be shorter than the first by
     /// chance.
     pub(super) fn grow(&self) -> Option<bool> {
-        let average = |index: usize| {
-            let pauses: Vec<f64> =
-                self.0.iter().filter_map(|run| run.get(index)).map(Duration::as_secs_f64).collect();
-            pauses.iter().sum::<f64>() / pauses.len().max(1) as f64
+        // Every run has these, so sums compare as averages do.
+        let sum = |index: usize| -> f64 {
+            self.0.iter().filter_map(|run| run.get(index)).map(Duration::as_secs_f64).sum()
         };
-        let later = (2..self.common()).map(average).reduce(f64::max)?;
-        Some(later > average(0) * GROWTH)
+        let later = (2..self.common()).map(sum).reduce(f64::max)?;
+        Some(later > sum(0) * GROWTH)
     }
 
     /// Whether runs that are at the same try pause for different times. Only the longer half of the pauses is looked at,
