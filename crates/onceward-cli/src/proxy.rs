@@ -40,6 +40,7 @@ mod serve;
 mod service_body;
 mod start;
 mod tls;
+mod unread_body;
 mod upstream_stream;
 mod worker_threads;
 

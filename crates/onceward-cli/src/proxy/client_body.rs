@@ -8,11 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use onceward_http::BoxError;
 use tokio::time::{Instant, Sleep};
+
+use super::unread_body;
 
 /// The minimum rate of a client after its grace period; a slower client is disconnected. Slow phones are faster; only an
 /// attacker that holds connections open is slower.
@@ -20,7 +22,9 @@ const BYTES_PER_SECOND_MIN: u64 = 256;
 
 /// A body that is read from a client.
 pub struct ClientBody {
-    body: Incoming,
+    /// Taken when this is dropped.
+    body: Option<Incoming>,
+    version: Version,
     limit: SlowSenderLimit,
     /// `None` for a request without a body.
     progress: Option<Arc<BodyProgress>>,
@@ -47,9 +51,9 @@ pub enum BodyFault {
 
 impl ClientBody {
     /// A body whose client may pause for `grace`, and must send at a minimum rate in the long run.
-    pub fn new(body: Incoming, grace: Duration) -> Self {
+    pub fn new(body: Incoming, version: Version, grace: Duration) -> Self {
         let progress = (!body.is_end_stream()).then(|| Arc::new(BodyProgress::new()));
-        Self { body, limit: SlowSenderLimit::new(grace), progress }
+        Self { body: Some(body), version, limit: SlowSenderLimit::new(grace), progress }
     }
 
     /// Its progress, unless the request has no body.
@@ -58,7 +62,8 @@ impl ClientBody {
     }
 
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let body = self.body.as_mut().expect("it is taken by the drop only");
+        let polled = Pin::new(body).poll_frame(cx);
         let Some(progress) = &self.progress else { return polled.map_err(Into::into) };
         match polled {
             Poll::Ready(Some(Ok(frame))) => {
@@ -86,11 +91,23 @@ impl ClientBody {
     }
 
     pub fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     pub fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
+    }
+}
+
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        let is_faulty = self.progress.as_ref().is_some_and(|progress| progress.fault().is_some());
+        if let Some(body) = self.body.take().filter(|body| !body.is_end_stream())
+            && self.version == Version::HTTP_2
+            && !is_faulty
+        {
+            unread_body::drain(body);
+        }
     }
 }
 

@@ -213,9 +213,9 @@ async fn answer_by_route(
     request: Request<Incoming>,
     origin: ClientConnection,
 ) -> Result<Result<Answer, Infallible>, Box<Answer>> {
-    let mut progress = None;
+    let (mut progress, version) = (None, request.version());
     let mut request = request.map(|body| {
-        let body = ClientBody::new(body, gateway.bounds.body_grace);
+        let body = ClientBody::new(body, version, gateway.bounds.body_grace);
         progress = body.progress();
         GatewayBody::FromClient(body)
     });

@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::pin::Pin;
 use std::sync::mpsc;
+use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::Duration;
 
@@ -10,8 +12,10 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Frame};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::sync::oneshot;
 
 use super::stage::{Gateway, Home, Service};
 use crate::process::{eventually, send};
@@ -171,4 +175,55 @@ async fn an_answer_that_stays_unread_is_given_up_and_its_connection_goes_on() {
         let answer = client.post("pay.example", "/charges", &[]).await;
         assert_eq!(answer.0, StatusCode::OK, "{answer:?}");
     }
+}
+
+/// A body of two bytes that are sent when the gate opens, and that says when they were taken.
+struct LateBody {
+    gate: Option<oneshot::Receiver<()>>,
+    taken: Option<oneshot::Sender<()>>,
+}
+
+impl Body for LateBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let Some(gate) = self.gate.as_mut() else {
+            self.taken.take().map(|taken| taken.send(()));
+            return Poll::Ready(None);
+        };
+        ready!(Pin::new(gate).poll(cx)).expect("the gate opens");
+        self.gate = None;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{}")))))
+    }
+}
+
+/// A stream that is reset while its request is still being sent loses the answer for some clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_request_may_still_send_its_body() {
+    let (home, service) = (Home::new(), Service::charging());
+    let gateway = home.start(&service.url());
+    let stream = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
+    let (mut sender, connection) =
+        http2::handshake::<_, _, LateBody>(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    // By the gateway itself, and by the layer in it, because a cookie names no caller.
+    for path in ["/charges;a", "/charges"] {
+        let (gate, opened) = oneshot::channel();
+        let (taken, is_taken) = oneshot::channel();
+        let request = Request::post(format!("http://pay.example{path}"));
+        let request = request.header("idempotency-key", "k").header("cookie", "session=1");
+        let body = LateBody { gate: Some(opened), taken: Some(taken) };
+        let answer = sender.send_request(request.body(body).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
+        answer.into_body().collect().await.unwrap();
+        // A reset comes with the end of the answer.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        gate.send(()).expect("the body is still wanted");
+        is_taken.await.unwrap_or_else(|_| panic!("{path}: the stream was reset"));
+    }
+    assert_eq!(service.effects(), 0);
 }
