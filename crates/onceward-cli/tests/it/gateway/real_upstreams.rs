@@ -194,15 +194,19 @@ fn check_with_host(name: &str, folder: &Path, port: u16, host: &str) {
     }
     // An answer that comes before the body was read. A service that closes at once resets the connection, and its answer
     // may be lost with it: then nobody can tell what became of the request, and the client is told so.
+    // Where another proxy stands between, it may be that one whose connection is reset: it says 502.
+    let lost = if ["nginx", "caddy"].contains(&name) { 502 } else { 504 };
     let early = early_answer(gateway.address, host);
-    assert!(matches!(early, 413 | 504), "{name}: {early}");
+    assert!([413, 504, lost].contains(&early), "{name}: {early}");
     // With a key, the answer is kept, or the outcome is unknown; never is it another one.
     let upload = "x".repeat(300_000);
     let keyed = || gateway.post("/early", &[("Idempotency-Key", "early"), ("Host", host)], &upload);
     let (first, again) = (keyed(), keyed());
     match first.status {
         413 => assert_eq!((again.status, again.field("idempotent-replayed")), (413, Some("true")), "{name}"),
-        504 => assert_eq!(again.problem(), (409, "outcome-unknown".into()), "{name}"),
+        status if [504, lost].contains(&status) => {
+            assert_eq!(again.problem(), (409, "outcome-unknown".into()), "{name}");
+        }
         other => panic!("{name}: {other}"),
     }
     assert!(charge("after").status == 201, "{name}: the next request has its own answer");
