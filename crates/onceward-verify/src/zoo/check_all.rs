@@ -10,7 +10,7 @@ use super::check_service::{CheckedService, check_service};
 use super::table::ZooService;
 
 /// Checks at a time, unless asked otherwise: they mostly wait.
-pub const AT_A_TIME: u16 = 8;
+pub const AT_A_TIME: u16 = 16;
 
 /// Checks each of these with each of these seeds, `at_a_time` together, and shows each result when it is there.
 /// Those that are to be killed are served by `program`.
