@@ -9,7 +9,6 @@ use crate::sql::join::{Dialect, SqlTransaction, Value};
 
 /// The result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Inserted {
     /// This call made the row.
     New,
@@ -63,7 +62,6 @@ async fn insert_unless_there<T: SqlTransaction>(
 
 /// The result of an insert or change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Upserted {
     /// This call made the row.
     Inserted,

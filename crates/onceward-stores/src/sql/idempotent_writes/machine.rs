@@ -104,7 +104,6 @@ impl<'a> Reason<'a> {
 
 /// The result of a change of state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Moved {
     /// This call changed it. Its effects and its row of history commit with the transaction.
     Changed {
