@@ -48,6 +48,8 @@ use std::sync::{Arc, Mutex};
 
 use onceward::{Answer, Ask, Error, ErrorKind, Lease, Onceward, Outcome, Result, Stopped, Transactions};
 use onceward_stores::sql::SqlTransaction;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use onceward_stores::sql::Value;
 
 use crate::lane::lane_of;
 use crate::message::Message;
@@ -186,6 +188,20 @@ impl Messages {
     fn take(&self) -> Vec<Message> {
         std::mem::take(&mut self.0.lock().expect("no panic inside"))
     }
+}
+
+/// The values of a row, in the order of its columns: lane, id, topic, ordering key, headers, payload.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn values<'a>(message: &'a Message, headers: &'a str) -> [Value<'a>; 6] {
+    [
+        Value::Int(Some(i64::from(lane_of(message)))),
+        Value::Text(message.id()),
+        Value::Text(message.topic()),
+        // No text is no ordering key: an ordering key is not empty.
+        Value::Text(message.ordering_key().unwrap_or_default()),
+        Value::Text(headers),
+        Value::Bytes(message.payload()),
+    ]
 }
 
 async fn add<T: SqlTransaction>(tx: &mut T, lanes: &[u32], messages: &[Message]) -> Result<()> {

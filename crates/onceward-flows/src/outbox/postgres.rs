@@ -7,6 +7,7 @@
 use onceward::Result;
 use onceward_stores::sql::{SqlTransaction, Value};
 
+use super::values;
 use crate::lane::lane_of;
 use crate::message::Message;
 
@@ -48,16 +49,7 @@ pub(super) async fn add<T: SqlTransaction>(tx: &mut T, lanes: &[u32], messages: 
 
 async fn add_one<T: SqlTransaction>(tx: &mut T, message: &Message) -> Result<()> {
     let headers = message.headers_json();
-    let values = [
-        Value::Int(Some(i64::from(lane_of(message)))),
-        Value::Text(message.id()),
-        Value::Text(message.topic()),
-        // No text is no ordering key: an ordering key is not empty.
-        Value::Text(message.ordering_key().unwrap_or_default()),
-        Value::Text(&headers),
-        Value::Bytes(message.payload()),
-    ];
-    tx.fetch(ADD_ONE, &values).await.map(drop)
+    tx.fetch(ADD_ONE, &values(message, &headers)).await.map(drop)
 }
 
 async fn add_many<T: SqlTransaction>(tx: &mut T, lanes: &str, messages: &[Message]) -> Result<()> {

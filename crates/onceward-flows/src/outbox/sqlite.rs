@@ -2,9 +2,9 @@
 //! yet, and keeps it to its end: there is one writer at a time, so positions are in the order of the commits.
 
 use onceward::Result;
-use onceward_stores::sql::{SqlTransaction, Value};
+use onceward_stores::sql::SqlTransaction;
 
-use crate::lane::lane_of;
+use super::values;
 use crate::message::Message;
 
 const INSERT: &str = "INSERT INTO onceward_outbox (lane, id, topic, ordering_key, headers, payload, created)
@@ -13,16 +13,7 @@ const INSERT: &str = "INSERT INTO onceward_outbox (lane, id, topic, ordering_key
 pub(super) async fn add<T: SqlTransaction>(tx: &mut T, messages: &[Message]) -> Result<()> {
     for message in messages {
         let headers = message.headers_json();
-        let values = [
-            Value::Int(Some(i64::from(lane_of(message)))),
-            Value::Text(message.id()),
-            Value::Text(message.topic()),
-            // No text is no ordering key: an ordering key is not empty.
-            Value::Text(message.ordering_key().unwrap_or_default()),
-            Value::Text(&headers),
-            Value::Bytes(message.payload()),
-        ];
-        tx.fetch(INSERT, &values).await?;
+        tx.fetch(INSERT, &values(message, &headers)).await?;
     }
     Ok(())
 }
