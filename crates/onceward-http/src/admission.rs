@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,9 @@ use std::time::Duration;
 use onceward::{Error, ErrorKind, Id};
 use tokio::time::Instant;
 
+use crate::answer::SOON;
 use crate::drain_rate::{DrainRate, chance};
+use crate::new_keys::{Charged, NewKeys};
 use crate::problem::Problem;
 
 /// The limits that all layers of one process share, and what is in use.
@@ -33,6 +36,9 @@ use crate::problem::Problem;
 ///   `overloaded`.
 /// * Bytes of request bodies of one [`ClientAddress`], if a bound is set: a body over it is refused with
 ///   `quota-exceeded`. Small bodies do not count.
+/// * New keys of one [`ClientAddress`] and of one scope within a time, if a bound is set: one more is refused with
+///   `quota-exceeded` before anything is claimed. Each new key is a receipt until its retention ends. Replays, duplicates and
+///   retries of a key that has a receipt do not count, and a key that its run frees does not either.
 ///
 /// A limit of requests or intents is at least 1: see [`OncewardLayer::with_admission`](crate::OncewardLayer::with_admission).
 #[derive(Debug)]
@@ -53,6 +59,8 @@ pub struct Admission {
     scopes: Mutex<HashMap<Box<str>, usize>>,
     running_by_address: Mutex<HashMap<IpAddr, usize>>,
     addresses: Mutex<HashMap<IpAddr, usize>>,
+    new_keys_per_scope: Option<NewKeys>,
+    new_keys_per_address: Option<NewKeys>,
     drain: DrainRate,
     began: Instant,
 }
@@ -91,6 +99,8 @@ impl Default for Admission {
             scopes: Mutex::default(),
             running_by_address: Mutex::default(),
             addresses: Mutex::default(),
+            new_keys_per_scope: None,
+            new_keys_per_address: None,
             drain: DrainRate::default(),
             began: Instant::now(),
         }
@@ -138,6 +148,25 @@ impl Admission {
     pub fn with_body_bytes_per_address_max(mut self, bytes: usize) -> Self {
         self.body_bytes_per_address_max = Some(bytes);
         self
+    }
+
+    /// Sets how many new keys one scope may begin within a time.
+    pub fn with_new_keys_per_scope_max(mut self, keys: NonZeroU32, within: Duration) -> Self {
+        self.new_keys_per_scope = Some(NewKeys::new(keys, within));
+        self
+    }
+
+    /// Sets how many new keys one [`ClientAddress`] may begin within a time.
+    pub fn with_new_keys_per_address_max(mut self, keys: NonZeroU32, within: Duration) -> Self {
+        self.new_keys_per_address = Some(NewKeys::new(keys, within));
+        self
+    }
+
+    /// Of the bounds on new keys that are set: its name (`scope` or `address`), how much of it the caller has taken that has
+    /// taken the most, and how many keys were refused.
+    pub fn new_keys(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        let now = self.began.elapsed();
+        self.new_key_bounds().map(move |(name, bound)| (name, bound.taken_most(now), bound.refused()))
     }
 
     /// How many intents are running now.
@@ -216,6 +245,67 @@ impl Admission {
             permit.client = Some(address);
         }
         Ok(permit)
+    }
+
+    /// Whether this scope and client may begin one more key. This takes nothing.
+    #[inline]
+    pub(crate) fn check_new_key(
+        &self,
+        id: &Id,
+        client: Option<ClientAddress>,
+    ) -> Result<(), NewKeyRefusal<'_>> {
+        if self.new_keys_per_scope.is_none() && self.new_keys_per_address.is_none() {
+            return Ok(());
+        }
+        let now = self.began.elapsed();
+        if let (Some(bound), Some(ClientAddress(address))) = (&self.new_keys_per_address, client) {
+            bound.check(address, now).map_err(|wait| NewKeyRefusal { bound, wait })?;
+        }
+        if let Some(bound) = &self.new_keys_per_scope {
+            bound.check(id.scope(), now).map_err(|wait| NewKeyRefusal { bound, wait })?;
+        }
+        Ok(())
+    }
+
+    /// Charges a key that is begun to its scope and client; `None` if there is no bound.
+    #[inline]
+    pub(crate) fn begin_key(
+        &self,
+        id: &Id,
+        client: Option<ClientAddress>,
+    ) -> Result<Option<Box<ChargedKey>>, Problem> {
+        if self.new_keys_per_scope.is_none() && self.new_keys_per_address.is_none() {
+            return Ok(None);
+        }
+        let now = self.began.elapsed();
+        let mut charged = ChargedKey::default();
+        if let (Some(bound), Some(ClientAddress(address))) = (&self.new_keys_per_address, client) {
+            charged.address =
+                Some(bound.take(address, now).map_err(|wait| NewKeyRefusal { bound, wait }.refuse())?);
+        }
+        if let Some(bound) = &self.new_keys_per_scope {
+            charged.scope = Some(bound.take(id.scope(), now).map_err(|wait| {
+                self.give_key(&charged);
+                NewKeyRefusal { bound, wait }.refuse()
+            })?);
+        }
+        Ok(Some(Box::new(charged)))
+    }
+
+    /// The key is free again: no receipt of it is kept.
+    pub(crate) fn give_key(&self, charged: &ChargedKey) {
+        let bounds =
+            [(&self.new_keys_per_scope, charged.scope), (&self.new_keys_per_address, charged.address)];
+        for (bound, charged) in bounds {
+            if let (Some(bound), Some(charged)) = (bound, charged) {
+                bound.give_back(charged);
+            }
+        }
+    }
+
+    fn new_key_bounds(&self) -> impl Iterator<Item = (&'static str, &NewKeys)> {
+        let bounds = [("scope", &self.new_keys_per_scope), ("address", &self.new_keys_per_address)];
+        bounds.into_iter().filter_map(|(name, bound)| Some((name, bound.as_ref()?)))
     }
 
     /// Counts one more request that waits or is looked up in the store, until [`Self::end_answering`].
@@ -351,6 +441,27 @@ impl Admission {
     fn scopes(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, usize>> {
         self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A refusal by a bound on new keys, unless the key turns out to be no new one.
+pub(crate) struct NewKeyRefusal<'a> {
+    bound: &'a NewKeys,
+    wait: Duration,
+}
+
+impl NewKeyRefusal<'_> {
+    /// Refuses it, and counts that. With jitter, so that those refused together do not come back together.
+    pub(crate) fn refuse(self) -> Problem {
+        self.bound.refuse();
+        Problem::QuotaExceeded { retry_after: self.wait.max(SOON).mul_f64(1.0 + chance() / 2.0) }
+    }
+}
+
+/// Whom a new key was charged to.
+#[derive(Debug, Default)]
+pub(crate) struct ChargedKey {
+    scope: Option<Charged>,
+    address: Option<Charged>,
 }
 
 /// The place of a request that waits or is looked up in the store.

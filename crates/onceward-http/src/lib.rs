@@ -26,6 +26,7 @@ mod late_record;
 mod layer;
 mod live_end;
 mod metrics;
+mod new_keys;
 mod oldest_receipt;
 mod operation;
 mod permits;

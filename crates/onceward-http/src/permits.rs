@@ -4,7 +4,7 @@
 use http::{HeaderMap, Method, Request, StatusCode};
 use onceward::Id;
 
-use crate::admission::{ClientAddress, RunPermit};
+use crate::admission::{Admission, ChargedKey, ClientAddress, NewKeyRefusal, RunPermit};
 use crate::layer::LayerState;
 use crate::problem::Problem;
 use crate::shedding::{ShedPermit, Try};
@@ -13,9 +13,30 @@ use crate::shedding::{ShedPermit, Try};
 pub(crate) struct Permits<'a> {
     _run: RunPermit<'a>,
     shed: Option<ShedPermit>,
+    /// Whom its key is charged to, if that is bounded.
+    key: Option<(&'a Admission, Box<ChargedKey>)>,
 }
 
-impl Permits<'_> {
+impl<'a> Permits<'a> {
+    /// Its key is a new one. It is charged to the caller if that is bounded.
+    pub(crate) fn begin_key<I>(
+        &mut self,
+        shared: &'a LayerState,
+        id: &Id,
+        request: Option<&Request<I>>,
+    ) -> Result<(), Problem> {
+        let charged = shared.admission.begin_key(id, client_of(request))?;
+        self.key = charged.map(|charged| (&*shared.admission, charged));
+        Ok(())
+    }
+
+    /// Its key is free again.
+    pub(crate) fn key_freed(&mut self) {
+        if let Some((admission, charged)) = self.key.take() {
+            admission.give_key(&charged);
+        }
+    }
+
     /// The service has answered.
     pub(crate) fn answered(&self, status: StatusCode) {
         if let Some(permit) = &self.shed {
@@ -47,7 +68,17 @@ pub(crate) fn enter<'a, I>(
         (Some(shedder), Some(request)) => Some(shedder.enter(id, Try::of(request.headers()))?),
         _ => None,
     };
-    Ok(Permits { _run: run, shed })
+    Ok(Permits { _run: run, shed, key: None })
+}
+
+/// Whether this request may begin a new key. This takes nothing.
+#[inline]
+pub(crate) fn check_new_key<'a, I>(
+    shared: &'a LayerState,
+    id: &Id,
+    request: Option<&Request<I>>,
+) -> Result<(), NewKeyRefusal<'a>> {
+    shared.admission.check_new_key(id, client_of(request))
 }
 
 /// Whether a request without a key may be carried out, and its permit where the route sheds load. There is no receipt that

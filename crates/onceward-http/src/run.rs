@@ -8,12 +8,13 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use onceward::{
-    Answer, Applied, Ask, Completed, Error, ErrorKind, Fingerprint, Id, Lease, Outcome, Prior, PriorReceipt,
-    Recorded, Refusal, Stopped, Verdict,
+    Answer, Applied, Ask, Completed, Effect, Error, ErrorKind, Fingerprint, Id, Lease, Outcome, Prior,
+    PriorReceipt, Recorded, Refusal, Stopped, Verdict,
 };
 use tower_service::Service;
 
 use crate::action::Action;
+use crate::admission::NewKeyRefusal;
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
 use crate::body_buffer::BodyBuffer;
@@ -23,7 +24,7 @@ use crate::intent_future::{ResponseSlot, RunEnd, ServiceResult};
 use crate::late_record::{self, LateRecord};
 use crate::layer::LayerState;
 use crate::live_end::LiveEnd;
-use crate::permits;
+use crate::permits::{self, Permits};
 use crate::problem::Problem;
 use crate::reconcile;
 use crate::request_id::RequestId;
@@ -75,6 +76,11 @@ where
         if let Err(problem) = permits::check(shared, asks.current.id(), waiting.as_ref()) {
             return RunEnd::Answer(Ok(Box::pin(earlier_answer(shared, &asks, waiting, problem)).await));
         }
+        if let Err(refusal) = permits::check_new_key(shared, asks.current.id(), waiting.as_ref())
+            && let Some(answer) = Box::pin(answer_unless_begun(shared, &asks, refusal)).await
+        {
+            return RunEnd::Answer(Ok(answer));
+        }
         let id = asks.current.id().clone();
         let fingerprint = *asks.current.fingerprint();
         let other_ids: Vec<Id> = asks.each().skip(1).map(|ask| ask.id().clone()).collect();
@@ -92,6 +98,11 @@ where
                 let looked = Box::pin(same_request::find_other_key(shared, rule, request)).await;
                 admitted = looked.and(admitted);
             }
+            if let (Ok(permits), Prior::Nothing) = (&mut admitted, prior)
+                && let Err(problem) = permits.begin_key(shared, id_here, request_here.as_ref())
+            {
+                admitted = Err(problem);
+            }
             match admitted {
                 Ok(taken) => {
                     *permit_here = Some(taken);
@@ -104,6 +115,7 @@ where
             }
             let mut request = request_here.take().expect("the work is run once");
             if let Err(problem) = close_first(shared, closing, request.headers_mut()).await {
+                permit_here.iter_mut().for_each(Permits::key_freed);
                 *output_here = ServiceOutput::TurnedAway(problem);
                 return Err(Stopped::before_effect("what it undoes could not be closed"));
             }
@@ -127,7 +139,12 @@ where
                     Err(Stopped::unknown("the service failed without a response"))
                 }
             };
-            ended.map_err(|stopped| request_id.noted(stopped))
+            ended.map_err(|stopped| {
+                if stopped.effect() == Effect::None {
+                    permit_here.iter_mut().for_each(Permits::key_freed);
+                }
+                request_id.noted(stopped)
+            })
         };
         let answer = match asks.alone() {
             Ok(ask) => shared.onceward.run(ask, work).await,
@@ -190,6 +207,27 @@ async fn earlier_answer<I, B>(
         Ok(None) => answer::refuse(shared, problem),
         Err(error) => answer::of_error(shared, &error),
     }
+}
+
+/// The answer to a request of a caller that may begin no new key; `None` if its key has a receipt, and is no new one.
+async fn answer_unless_begun<B>(
+    shared: &Arc<LayerState>,
+    asks: &Asks,
+    refusal: NewKeyRefusal<'_>,
+) -> Option<Response<ResponseBody<B>>> {
+    for ask in asks.each() {
+        match shared.onceward.receipt(ask.id()).await {
+            Ok(Some(_)) => return None,
+            Ok(None) => {}
+            Err(error) => return Some(answer::of_error(shared, &error)),
+        }
+    }
+    // It may be a duplicate of one whose receipt is being written.
+    Some(match asks.answer_without_running(&shared.onceward).await {
+        Ok(Some(answer)) => answer::of(shared, asks.caller, answer),
+        Ok(None) => answer::refuse(shared, refusal.refuse()),
+        Err(error) => answer::of_error(shared, &error),
+    })
 }
 
 /// Closes what an undo undoes, and tells the service what was found.

@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use super::effective_route::EffectiveRoute;
 use super::route_settings::RouteSettings;
-use super::values::{Period, Size};
+use super::values::{Period, Rate, Size};
 use crate::address::ListenAddress;
 use crate::listener::Networks;
 use crate::proxy::{PathParameters, Spelling};
@@ -114,6 +114,14 @@ settings! {
     /// `trusted_proxies`, of the client that they name [default: half of in-flight-max].
     #[arg(long, value_name = "NUMBER", env = "ONCEWARD_IN_FLIGHT_PER_ADDRESS_MAX")]
     in_flight_per_address_max: NonZeroUsize,
+    /// New keys of one client address (IPv6: one /64 network) within a time, such as `10000/1h`; more are refused with 429
+    /// before anything is claimed. Replays, and keys that are freed, do not count. Each process counts by itself; behind
+    /// `trusted_proxies`, it counts the client that they name [default: no limit].
+    #[arg(long, value_name = "NUMBER/TIME", env = "ONCEWARD_NEW_KEYS_PER_ADDRESS_MAX")]
+    new_keys_per_address_max: Rate,
+    /// The same for one scope [default: no limit].
+    #[arg(long, value_name = "NUMBER/TIME", env = "ONCEWARD_NEW_KEYS_PER_SCOPE_MAX")]
+    new_keys_per_scope_max: Rate,
     /// Guarded requests at once that wait for the same intent or are looked up in the store. One more does not wait: it is
     /// refused with 409 in-progress if its intent runs already, and runs or is replayed otherwise
     /// [default: four times in-flight-max].

@@ -1,6 +1,7 @@
-//! Parses and prints the values of settings: `30s`, `24h`, `forever`, `2xx`, `64KiB`.
+//! Parses and prints the values of settings: `30s`, `24h`, `forever`, `2xx`, `64KiB`, `1000/1h`.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -19,6 +20,13 @@ pub struct KeepFor(pub Retention);
 /// A number of bytes: a whole number, optionally followed by `KiB` or `MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub usize);
+
+/// A number within a time, as in `1000/1h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub count: NonZeroU32,
+    pub within: Duration,
+}
 
 /// One status, or all statuses of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +119,28 @@ impl fmt::Display for Size {
     }
 }
 
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is not a number within a time; write both, neither of them zero, as in `1000/1h`"
+            )
+        };
+        let (count, within) = text.split_once('/').ok_or_else(wrong)?;
+        let count = count.trim().parse().map_err(|_| wrong())?;
+        let Period(within) = within.trim().parse().map_err(|_| wrong())?;
+        if within.is_zero() { Err(wrong()) } else { Ok(Self { count, within }) }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.count, Period(self.within))
+    }
+}
+
 impl FromStr for StatusOrClass {
     type Err = String;
 
@@ -171,7 +201,7 @@ macro_rules! parsed_from_text {
     )+};
 }
 
-parsed_from_text!(Period, KeepFor, StatusOrClass);
+parsed_from_text!(Period, KeepFor, Rate, StatusOrClass);
 
 #[cfg(test)]
 #[path = "values_test.rs"]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{KeepFor, Period, Size, StatusOrClass};
+use super::{KeepFor, Period, Rate, Size, StatusOrClass};
 
 #[test]
 fn values_are_parsed_and_printed_in_their_usual_unit() {
@@ -24,6 +24,9 @@ fn values_are_parsed_and_printed_in_their_usual_unit() {
     assert_eq!("256KiB".parse::<Size>().unwrap(), Size(256 << 10));
     assert_eq!(Size(1 << 20).to_string(), "1MiB");
     assert_eq!(Size(1000).to_string(), "1000");
+    let rate: Rate = "1000 / 60m".parse().unwrap();
+    assert_eq!((rate.count.get(), rate.within), (1000, Duration::from_hours(1)));
+    assert_eq!(rate.to_string(), "1000/1h");
     assert_eq!("5xx".parse::<StatusOrClass>().unwrap(), StatusOrClass::Class(5));
     assert_eq!("409".parse::<StatusOrClass>().unwrap(), StatusOrClass::Status(409));
 }
@@ -37,6 +40,10 @@ fn an_invalid_value_is_refused_with_an_example() {
         assert!(error.contains("30s"), "{wrong}: {error}");
     }
     assert!("never".parse::<KeepFor>().unwrap_err().contains("forever"));
+    for wrong in ["", "1000", "1000/", "/1h", "0/1h", "1000/0s", "-1/1h", "4294967296/1h"] {
+        let error = wrong.parse::<Rate>().unwrap_err();
+        assert!(error.contains("1000/1h"), "{wrong}: {error}");
+    }
     for wrong in ["", "KiB", "1GB", "1kib", "-1"] {
         assert!(wrong.parse::<Size>().unwrap_err().contains("256KiB"), "{wrong}");
     }

@@ -44,6 +44,12 @@ pub fn admission(settings: &Settings) -> Result<Admission, String> {
     if let Some(intents) = settings.in_flight_per_scope_max {
         admission = admission.with_running_per_scope_max(intents.get());
     }
+    if let Some(rate) = settings.new_keys_per_address_max {
+        admission = admission.with_new_keys_per_address_max(rate.count, rate.within);
+    }
+    if let Some(rate) = settings.new_keys_per_scope_max {
+        admission = admission.with_new_keys_per_scope_max(rate.count, rate.within);
+    }
     if let Some(requests) = settings.answering_max {
         admission = admission.with_answering_max(requests.get());
     }

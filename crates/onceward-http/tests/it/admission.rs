@@ -1,5 +1,6 @@
 //! The limits of running intents, of one caller and of bodies in memory.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -294,4 +295,63 @@ async fn bodies_in_memory_are_bounded_and_released() {
     drop(running);
     until("the permit was not returned", || stage.admission.body_bytes() == 0).await;
     assert_eq!(stage.post("other", &large).await.status, 201);
+}
+
+/// Each new key is a receipt until its retention ends. One caller may begin so many within a time; replays and freed keys do
+/// not count.
+#[tokio::test]
+async fn new_keys_over_the_bound_are_refused_before_they_are_claimed() {
+    let (two, hour) = (NonZeroU32::new(2).unwrap(), Duration::from_hours(1));
+    let admission = Admission::new().with_new_keys_per_scope_max(two, hour);
+    // No cache: a replay is looked up in the store.
+    let limits = Limits::default().with_cache_bytes_max(0);
+    let (store, hold) = HeldStore::new(Holds::Swaps);
+    let stage = Stage::within(admission, store, limits, Route::default()).await;
+    let by = async |who: &str, key: &str, body: &str| {
+        let who = format!("Bearer {who}");
+        stage.send("POST", "/charges", &[("Idempotency-Key", key), ("Authorization", &who)], body).await
+    };
+    for _ in 0..3 {
+        assert_eq!(by("a", "freed", "status 429").await.body.split(' ').next(), Some("try"));
+    }
+    for key in ["k1", "k2"] {
+        assert_eq!(by("a", key, "{}").await.status, 201);
+    }
+    // A claim would wait now.
+    hold.send_replace(true);
+    let refused = by("a", "k3", "{}").await;
+    assert_eq!((refused.status, refused.problem()), (429, "quota-exceeded"));
+    let after: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+    // One is back after half an hour. With jitter, so that not all come back at once.
+    assert!((1_790..=2_701).contains(&after), "{after}");
+    hold.send_replace(false);
+    for key in ["k1", "k2"] {
+        let replay = by("a", key, "{}").await;
+        assert_eq!((replay.status, replay.field("idempotent-replayed")), (201, Some("true")));
+    }
+    assert_eq!(by("b", "k3", "{}").await.status, 201, "another caller");
+    let bounds: Vec<_> = stage.admission.new_keys().collect();
+    assert_eq!(bounds, [("scope", 2, 1)]);
+}
+
+/// A key with a receipt is no new one, whatever the receipt says: its retry is not refused by the bound.
+#[tokio::test]
+async fn a_retry_of_a_key_that_was_begun_is_not_a_new_key() {
+    let one = NonZeroU32::MIN;
+    let admission = Admission::new().with_new_keys_per_scope_max(one, Duration::from_hours(1));
+    let stage = within(admission).await;
+    stage.gate.send_replace(false);
+    let running = stage.begin("POST", "/charges", &[("Idempotency-Key", "k")], "{}").await;
+    stage.charges_begun(1).await;
+    assert_eq!(stage.post("other", "{}").await.problem(), "quota-exceeded");
+    let duplicate = tokio::spawn({
+        let stage = stage.clone();
+        async move { stage.post("k", "{}").await }
+    });
+    until("the duplicate does not wait", || stage.admission.answering() == 1).await;
+    assert_eq!(stage.post("k", "[]").await.problem(), "key-reused");
+    stage.gate.send_replace(true);
+    assert_eq!(duplicate.await.unwrap().status, 201);
+    drop(running);
+    assert_eq!(stage.charges(), 1);
 }

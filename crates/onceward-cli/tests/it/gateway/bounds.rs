@@ -251,6 +251,47 @@ fn invented_credentials_take_no_more_than_the_share_of_their_address() {
     assert_eq!(service.effects(), 9);
 }
 
+/// Each new key is a receipt until its retention ends: what one address adds is bounded, whatever credentials it invents.
+#[test]
+fn invented_credentials_add_no_more_receipts_than_their_address_may() {
+    let service = Service::charging();
+    let (_home, gateway) = stage(&service, "new_keys_per_address_max = \"3/1h\"", &[]);
+    let ask = |from: [u8; 4], who: &str, key: &str| {
+        let mut socket = connect_from(from, gateway.address);
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let ask = format!(
+            "POST /c HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: {key}\r\n\
+             Authorization: Bearer {who}\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        socket.write_all(ask.as_bytes()).unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    };
+    let (greedy, other) = ([127, 0, 0, 2], [127, 0, 0, 3]);
+    for number in 0..3 {
+        let said = ask(greedy, &format!("invented-{number}"), &format!("k{number}"));
+        assert!(said.starts_with("HTTP/1.1 201"), "{said}");
+    }
+    let claims = gateway.metric("onceward_claims_total");
+    for number in 3..6 {
+        let said = ask(greedy, &format!("invented-{number}"), &format!("k{number}"));
+        assert!(said.starts_with("HTTP/1.1 429") && said.contains("quota-exceeded"), "{said}");
+        let said = said.to_ascii_lowercase();
+        let after = said.split("retry-after: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        assert!(after.unwrap().parse::<u64>().unwrap() > 1_000, "one is back after twenty minutes: {said}");
+    }
+    // Nothing was claimed for them.
+    assert!(gateway.metric("onceward_claims_total") < claims + 0.5);
+    assert_eq!(service.effects(), 3);
+    let replay = ask(greedy, "invented-0", "k0");
+    assert!(replay.starts_with("HTTP/1.1 201") && replay.contains("dempotent-"), "{replay}");
+    assert!(ask(other, "invented-3", "k3").starts_with("HTTP/1.1 201"));
+    assert_eq!(service.effects(), 4);
+    let metric = |name: &str| gateway.metric(&format!("onceward_http_new_keys_{name}{{by=\"address\"}}"));
+    assert!((metric("taken_most") - 3.0).abs() < 0.5 && (metric("refused_total") - 3.0).abs() < 0.5);
+}
+
 /// A service whose answers are too large to be kept.
 fn large() -> Service {
     Service::start(|_| Reply::Answer(200, "x".repeat(16 << 20)))
