@@ -8,7 +8,8 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use onceward_client::{
-    Answer, Client, Error, ErrorKind, Intent, ListWhich, RetryConfig, Settlement, is_credential,
+    Answer, BreakerConfig, Client, Error, ErrorKind, Intent, ListWhich, RetryConfig, Settlement, WhenOpen,
+    is_credential,
 };
 
 use crate::input::{header_fields, read};
@@ -269,8 +270,9 @@ impl Args {
 
     /// The client, and the fields that belong to the request.
     fn client(&self) -> Result<(Client, Vec<(HeaderName, HeaderValue)>), String> {
-        // One process sends one request: it may try until its time is up.
+        // This process has nothing else to do: it may try until its time is up.
         let limits = RetryConfig::default()
+            .with_breaker(BreakerConfig::default().with_when_open(WhenOpen::Wait))
             .with_tries_max(self.tries.unwrap_or(u32::MAX))
             .with_call_at_most(Duration::from_secs(self.at_most));
         let mut builder = Client::builder().with_retry_config(limits).with_journal_name("send");

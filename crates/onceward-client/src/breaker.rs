@@ -24,6 +24,20 @@ pub struct BreakerConfig {
     pub open_for_max: Duration,
     /// Probes in a row that must succeed before it closes.
     pub probes: u32,
+    /// What becomes of a call that finds it open.
+    pub when_open: WhenOpen,
+}
+
+/// What becomes of a call that finds the breaker of its host open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhenOpen {
+    /// It ends at once, with an error that says when to come back. For services: callers that wait hold memory and
+    /// connections for a host that fails most of what it is sent.
+    #[default]
+    EndCall,
+    /// It waits until a probe may be sent, or until its deadline. For a process that has nothing else to do.
+    Wait,
 }
 
 impl Default for BreakerConfig {
@@ -34,6 +48,7 @@ impl Default for BreakerConfig {
             open_for: Duration::from_secs(1),
             open_for_max: Duration::from_secs(60),
             probes: 2,
+            when_open: WhenOpen::EndCall,
         }
     }
 }
@@ -46,6 +61,7 @@ impl BreakerConfig {
         open_for: Duration::ZERO,
         open_for_max: Duration::ZERO,
         probes: 1,
+        when_open: WhenOpen::EndCall,
     };
 
     /// Sets how many tries in a hundred must fail for it to open: 1 to 100.
@@ -75,6 +91,12 @@ impl BreakerConfig {
     /// Sets the number of probes in a row that must succeed before it closes.
     pub fn with_probes(mut self, probes: u32) -> Self {
         self.probes = probes;
+        self
+    }
+
+    /// Sets what becomes of a call that finds it open.
+    pub fn with_when_open(mut self, when_open: WhenOpen) -> Self {
+        self.when_open = when_open;
         self
     }
 

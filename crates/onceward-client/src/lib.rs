@@ -65,7 +65,7 @@ mod url_cache;
 pub use answer::Answer;
 pub use answer_body::AnswerBody;
 pub use backoff::Backoff;
-pub use breaker::BreakerConfig;
+pub use breaker::{BreakerConfig, WhenOpen};
 pub use budget::BudgetConfig;
 pub use client::Client;
 pub use client_builder::ClientBuilder;

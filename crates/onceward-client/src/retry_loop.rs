@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use onceward::TokioRuntime;
 use tokio::time::Instant;
 
-use super::breaker::BreakerDecision;
+use super::breaker::{BreakerDecision, WhenOpen};
 use super::counts::Counters;
 use super::hosts::{Host, Hosts};
 use super::prepared_request::Key;
@@ -99,15 +99,22 @@ where
         let mut report = Report::default();
         let mut last = None;
         shared.counters.calls.one();
-        let ended = loop {
+        let ended = 'tries: loop {
             // A try without time would be cut off at an arbitrary point: whether it was sent would be chance.
             if let Err(why) = state.may_try(now) {
                 break CallEnd::Stopped(why, last);
             }
-            let decision = host.ask(now, state.tries() + 1);
-            if let BreakerDecision::Shut { retry_in } = decision {
-                break CallEnd::Stopped(StopReason::Shut { retry_in }, last);
-            }
+            let decision = loop {
+                let decision = host.ask(now, state.tries() + 1);
+                let BreakerDecision::Shut { retry_in } = decision else { break decision };
+                // Boxed like the pause below.
+                let waited = Box::pin(wait_for_breaker(shared, &state, retry_in)).await;
+                report.paused += waited.paused;
+                if let Some(why) = waited.stopped {
+                    break 'tries CallEnd::Stopped(why, last);
+                }
+                now = shared.now();
+            };
             let (number, at_most) = state.begin(now);
             shared.counters.tries.one();
             if number > 1 {
@@ -177,6 +184,20 @@ async fn pause(shared: &RetryContext, host: &Host, state: &mut RetryState, mut n
         }
     };
     Paused { paused, stopped }
+}
+
+/// Waits until the breaker may let a probe through, where the call is to wait for that.
+async fn wait_for_breaker(shared: &RetryContext, state: &RetryState, retry_in: Duration) -> Paused {
+    let shut = Paused { paused: Duration::ZERO, stopped: Some(StopReason::Shut { retry_in }) };
+    if shared.config.breaker.when_open == WhenOpen::EndCall {
+        return shut;
+    }
+    let Next::Retry { pause } = state.wait_for_breaker(shared.now(), retry_in, Chance::draw) else {
+        return shut;
+    };
+    tokio::time::sleep(pause).await;
+    // The machine may have been suspended during the pause.
+    Paused { paused: pause, stopped: state.may_try(shared.now()).err() }
 }
 
 fn record_failure(

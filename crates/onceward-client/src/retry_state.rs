@@ -45,6 +45,8 @@ pub enum StopReason {
 
 /// Over how long the calls are spread that wait for the budget of one host.
 const BUDGET_SPREAD: Duration = Duration::from_secs(1);
+/// Over which part of its pause the calls are spread that wait for the breaker of one host: a quarter.
+const BREAKER_SPREAD: u32 = 4;
 
 /// The state of one call between its tries. `now` is any clock that does not go back.
 #[derive(Clone, Debug)]
@@ -158,6 +160,16 @@ impl RetryState {
             Next::Stop(StopReason::Deadline) => Next::Stop(StopReason::Budget),
             next => next,
         }
+    }
+
+    /// When to ask an open breaker again, in `retry_in` at the earliest. The call stops if its deadline comes before.
+    pub fn wait_for_breaker(
+        &self,
+        now: Duration,
+        retry_in: Duration,
+        chance: impl FnOnce() -> Chance,
+    ) -> Next {
+        self.again(now, retry_in.saturating_add(chance().part_of(retry_in / BREAKER_SPREAD)))
     }
 
     /// Returns whether a try may begin now.

@@ -1,13 +1,15 @@
 //! Which answers are retried, and which result a caller gets.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use onceward::Effect;
-use onceward_client::{BreakerConfig, BudgetConfig, Client, ErrorKind, FailureCause, ServerRecord, Source};
+use onceward_client::{
+    BreakerConfig, BudgetConfig, Client, ErrorKind, FailureCause, ServerRecord, Source, WhenOpen,
+};
 
 use crate::schedules::patient;
 use crate::server::{Fault, Server};
@@ -124,6 +126,39 @@ async fn a_host_that_fails_most_tries_is_paused_and_then_probed() {
     }
     client.post(&server.url).json(&body()).send().await.unwrap();
     assert!(client.counts().stopped_by_breaker >= 1);
+}
+
+/// A process that sends one request has nothing else to do: an open breaker delays it, and only its deadline ends it.
+#[tokio::test]
+async fn a_call_that_waits_for_an_open_breaker_is_answered_or_ends_at_its_deadline() {
+    let well_after = Arc::new(AtomicUsize::new(7));
+    let server = {
+        let well_after = well_after.clone();
+        Server::start(move |came| {
+            if came.before < well_after.load(Ordering::SeqCst) { Fault::Status(500) } else { Fault::None }
+        })
+        .await
+    };
+    let short = Duration::from_millis(50);
+    let breaker = BreakerConfig::default().with_tries_min(5).with_open_for(short).with_open_for_max(short);
+    let config = patient().with_breaker(breaker.with_when_open(WhenOpen::Wait));
+    let client = crate::builder().with_retry_config(config).build().unwrap();
+    let answer = client.post(&server.url).json(&body()).send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.report().tries), (201, 8));
+    // Two probes that failed, and the one that was answered, waited for the breaker.
+    assert!(answer.report().paused >= 3 * short, "{}", answer.report());
+    assert_eq!(client.counts().stopped_by_breaker, 0);
+
+    well_after.store(usize::MAX, Ordering::SeqCst);
+    let long = Duration::from_secs(60);
+    let breaker = breaker.with_open_for_max(long).with_open_for(long).with_when_open(WhenOpen::Wait);
+    let config = patient().with_breaker(breaker).with_call_at_most(Duration::from_secs(30));
+    let client = crate::builder().with_retry_config(config).build().unwrap();
+    let error = client.post(&server.url).json(&body()).send().await.unwrap_err();
+    // It would still be open at the deadline: nothing is gained by waiting until then.
+    assert_eq!(error.kind(), ErrorKind::GaveUp);
+    assert!(error.retry_in().is_some_and(|wait| wait > Duration::from_secs(30)), "{error}");
+    assert_eq!(client.counts().stopped_by_breaker, 1);
 }
 
 #[tokio::test]
