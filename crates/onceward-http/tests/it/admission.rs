@@ -297,7 +297,7 @@ async fn bodies_in_memory_are_bounded_and_released() {
     assert_eq!(stage.post("other", &large).await.status, 201);
 }
 
-/// Each new key is a receipt until its retention ends. One caller may begin so many within a time; replays and freed keys do
+/// Each new key is a receipt until its retention ends. The number that one caller may begin within a time is bounded; replays and freed keys do
 /// not count.
 #[tokio::test]
 async fn new_keys_over_the_bound_are_refused_before_they_are_claimed() {
