@@ -16,9 +16,9 @@ use std::time::Instant;
 use onceward::{Clock, SystemClock};
 
 /// A difference to the wall clock that grew by more than this is a jump.
-const JUMP_US: u64 = 10 * 60 * 1_000_000;
+pub(crate) const JUMP_US: u64 = 10 * 60 * 1_000_000;
 /// How long nothing falls due after an opening with a wall clock far ahead.
-const SETTLE_US: u64 = 60 * 1_000_000;
+pub(crate) const SETTLE_US: u64 = 60 * 1_000_000;
 /// How often the wall clock is looked at.
 const LOOK_EVERY_US: u64 = 1_000_000;
 
@@ -30,6 +30,12 @@ static JUMPS: AtomicU64 = AtomicU64::new(0);
 /// something is wrong with the machine.
 pub fn clock_jumps() -> u64 {
     JUMPS.load(Ordering::Relaxed)
+}
+
+/// Counts a jump that another clock has noticed.
+#[cfg(feature = "sqlite")]
+pub(crate) fn count_jump() {
+    JUMPS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A clock that never jumps.

@@ -7,7 +7,7 @@ use super::errors::failed;
 use crate::sql::schema::{FORMAT, FoundTables, Migrated, Migrations, SchemaTable, applied, missing};
 
 /// All migrations, in order. A released migration is never edited.
-const MIGRATIONS: &[&str] = &[include_str!("0001.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
 /// The last migration that was applied.
 const LAST: &str = "SELECT coalesce(max(version), 0) FROM onceward_schema";
 

@@ -10,7 +10,7 @@ use onceward::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::errors::{failed, uncommitted, unopened};
-use super::now::Now;
+use super::now::{self, Now};
 use super::swap::{load, swap_now};
 use super::thread::ConnectionThread;
 use super::{scan, schema};
@@ -41,6 +41,7 @@ impl SqliteStore {
     fn open_now(path: &Path, options: &Options) -> Result<Self> {
         let mut connection = connect(path, options.call_timeout())?;
         schema::prepare(&mut connection, options.migrations)?;
+        now::learn(&connection).map_err(failed)?;
         let reader = connect(path, options.call_timeout())?;
         Ok(Self {
             writer: ConnectionThread::start("onceward-sqlite-writer", connection)?,

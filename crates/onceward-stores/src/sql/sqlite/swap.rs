@@ -20,14 +20,17 @@ pub(super) fn swap_now(connection: &Connection, swap: &Swap) -> Result<Swapped> 
     if !is_as_seen(swap.seen, found.as_ref()) {
         return Ok(Swapped::Lost(found));
     }
-    write(connection, swap, now.latest_us)
-        .map_err(failed)
-        .and_then(|version| Ok(Swapped::Won(row::version(version)?)))
+    write(connection, swap, now).map_err(failed).and_then(|version| Ok(Swapped::Won(row::version(version)?)))
 }
 
-fn write(connection: &Connection, swap: &Swap, now: i64) -> rusqlite::Result<i64> {
+fn write(connection: &Connection, swap: &Swap, clock: Now) -> rusqlite::Result<i64> {
     let (scope, operation, key) = columns(&swap.id);
-    let version: i64 = connection.prepare_cached(NEXT_VERSION)?.query_row([now], |row| row.get(0))?;
+    let now = clock.latest_us;
+    let (version, seen): (i64, i64) =
+        connection.prepare_cached(NEXT_VERSION)?.query_row([now], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if let Some((seen, is_distrusted)) = clock.to_record(seen) {
+        connection.prepare_cached(RECORD_TIME)?.execute(params![seen, is_distrusted])?;
+    }
     let Some(record) = &swap.new else {
         connection.prepare_cached(REMOVE)?.execute([scope, operation, key])?;
         return Ok(version);
@@ -54,8 +57,12 @@ fn statement(seen: Seen) -> &'static str {
     }
 }
 
-const NEXT_VERSION: &str =
-    "UPDATE onceward_version SET version_max = max(version_max + 1, ?1) RETURNING version_max";
+/// And the time that was recorded last.
+const NEXT_VERSION: &str = "UPDATE onceward_version SET version_max = max(version_max + 1, ?1)
+    RETURNING version_max, (SELECT seen FROM onceward_clock)";
+/// The clock stays distrusted while it is (?2).
+const RECORD_TIME: &str =
+    "UPDATE onceward_clock SET seen = ?1, distrusted = iif(?2, distrusted, NULL) WHERE seen < ?1";
 const INSERT: &str = "INSERT INTO onceward_receipts
     (scope, operation, key, state, version, due, created, updated, receipt)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)";
@@ -70,7 +77,8 @@ const LOAD: &str =
 
 /// The same over any driver. The transaction must have the write lock (`BEGIN IMMEDIATE`).
 pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Result<Swapped> {
-    let Now { earliest_us, latest_us: now } = Now::read();
+    let clock = Now::read();
+    let Now { earliest_us, latest_us: now, .. } = clock;
     let (scope, operation, key) = columns(&swap.id);
     let id = [Value::Text(scope), Value::Text(operation), Value::Text(key)];
     let loaded = tx.fetch(LOAD, &[id[0], id[1], id[2], Value::Int(Some(earliest_us))]).await?;
@@ -82,7 +90,13 @@ pub(crate) async fn swap_in<T: SqlTransaction>(tx: &mut T, swap: &Swap) -> Resul
         return Ok(Swapped::Lost(found));
     }
     let next = tx.fetch(NEXT_VERSION, &[Value::Int(Some(now))]).await?;
-    let version = next.and_then(|row| Cells(row).int(0)).unwrap_or_default();
+    let next = next.map(Cells);
+    let int = |at| next.as_ref().and_then(|row| row.int(at)).unwrap_or_default();
+    let version = int(0);
+    if let Some((seen, is_distrusted)) = clock.to_record(int(1)) {
+        let values = [Value::Int(Some(seen)), Value::Int(Some(i64::from(is_distrusted)))];
+        drop(tx.fetch(RECORD_TIME, &values).await?);
+    }
     match &swap.new {
         None => drop(tx.fetch(REMOVE, &id).await?),
         Some(record) => {
