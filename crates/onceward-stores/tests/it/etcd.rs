@@ -153,6 +153,28 @@ async fn a_full_server_says_so_and_nothing_is_written() {
     drop(guard);
 }
 
+/// A server that is never compacted keeps every version of every key, and fills its quota. A process that is started says it
+/// to its operator, until the server is compacted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_that_is_never_compacted_is_said_in_the_log() {
+    let Some(server) = Etcd::start() else { return };
+    let said_at_open = async || {
+        let (log, guard) = Log::begin();
+        drop(open(&server.url()).await.unwrap());
+        drop(guard);
+        log.text()
+    };
+    let said = said_at_open().await;
+    assert!(!said.contains("--auto-compaction-retention"), "a short history is no reason: {said}");
+    server.write_versions(10_001);
+    let said = said_at_open().await;
+    assert!(said.contains("keeps every version of every key since it began"), "{said}");
+    assert!(said.contains("--auto-compaction-retention") && said.contains("WARN"), "{said}");
+    server.cli(&["compact", "10000"]);
+    let said = said_at_open().await;
+    assert!(!said.contains("--auto-compaction-retention"), "{said}");
+}
+
 /// A process that was paused learns it from the answer to its next claim. The lease that it stamped with the time before the
 /// pause would be over already for all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -272,34 +272,58 @@ async fn a_front_may_be_reached_by_tls() {
     drop(guard);
 }
 
-/// Another database may be behind a new connection, so the identity is read again at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_connection_to_mysql_has_the_identity_read_again() {
-    let (Some(server), Some(redis)) = (MariaDb::start(), cache()) else { return };
-    let database = server.database("receipts");
-    let (one, two) = (process(&database, &redis).await, process(&database, &redis).await);
+/// Another database may be behind a new connection, so the identity is read again at once. `end_connections` ends all
+/// connections to the database, and returns when they are gone.
+async fn a_new_connection_has_the_identity_read_again(
+    database: &str,
+    redis: &Redis,
+    end_connections: impl AsyncFn(),
+) {
+    let (one, two) = (process(database, redis).await, process(database, redis).await);
     use_front(&one).await;
     use_front(&two).await;
     pay(&one, "a").await;
-    until_entries(&redis, 1).await;
-    renew_identity(&database).await.unwrap();
+    until_entries(redis, 1).await;
+    renew_identity(database).await.unwrap();
+    end_connections().await;
+    // The first ask after that opens a connection, and none after it believes an entry of the former identity.
+    while two.answer_without_running(&ask("nothing")).await.is_err() {}
+    let before = two.counts();
+    assert!(replays(&two, "a").await);
+    assert_eq!(two.counts().front_hits, before.front_hits, "an entry of the former identity was believed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_to_mysql_has_the_identity_read_again() {
+    let (Some(server), Some(redis)) = (MariaDb::start(), cache()) else { return };
     let connected = || {
         server
             .sql("mysql", "SELECT id FROM information_schema.processlist WHERE db = 'receipts'")
             .leak()
             .lines()
     };
-    for connection in connected() {
-        server.sql("mysql", &format!("KILL CONNECTION {connection}"));
-    }
-    while connected().next().is_some() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    // The first ask after that opens a connection, and none after it believes an entry of the former identity.
-    while two.answer_without_running(&ask("nothing")).await.is_err() {}
-    let before = two.counts();
-    assert!(replays(&two, "a").await);
-    assert_eq!(two.counts().front_hits, before.front_hits, "an entry of the former identity was believed");
+    let end = async || {
+        for connection in connected() {
+            server.sql("mysql", &format!("KILL CONNECTION {connection}"));
+        }
+        while connected().next().is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    a_new_connection_has_the_identity_read_again(&server.database("receipts"), &redis, end).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_to_postgres_has_the_identity_read_again() {
+    let (Some(server), Some(redis)) = (Postgres::start(), cache()) else { return };
+    let end = async || {
+        let connected = "FROM pg_stat_activity WHERE datname = 'receipts'";
+        server.sql("postgres", &format!("SELECT pg_terminate_backend(pid) {connected}"));
+        while server.sql("postgres", &format!("SELECT count(*) {connected}")) != "0" {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    a_new_connection_has_the_identity_read_again(&server.database("receipts"), &redis, end).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

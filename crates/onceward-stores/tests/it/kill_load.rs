@@ -71,16 +71,26 @@ impl Load {
     }
 }
 
-/// Reads all of these, for which a server that has just been started again may need a moment.
+/// Reads all of these, for which a server that has just been started again may need a moment. In parts, which are read again
+/// by themselves: one call for a hundred thousand ids takes longer than any call may.
 async fn load_until_known(store: &dyn Store, ids: &[Id]) -> Vec<Loaded> {
-    let give_up = Instant::now() + Duration::from_secs(60);
-    loop {
-        match store.load(ids).await {
-            Ok(loaded) if loaded.iter().all(Result::is_ok) => return loaded,
-            answer => assert!(Instant::now() < give_up, "{answer:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut known = Vec::with_capacity(ids.len());
+    for part in ids.chunks(1_000) {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        let loaded = loop {
+            match store.load(part).await {
+                Ok(loaded) if loaded.iter().all(Result::is_ok) => break loaded,
+                answer => assert!(
+                    Instant::now() < give_up,
+                    "{:?}",
+                    answer.map(|loaded| loaded.into_iter().find(Result::is_err))
+                ),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        known.extend(loaded);
     }
+    known
 }
 
 /// Claims and completes one id after the other. What an error leaves open is looked up.

@@ -90,22 +90,34 @@ const NOTED: Duration = Duration::from_millis(50);
 /// caps say, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_by_sentinel_lose_only_what_the_replica_had_not_received() {
+    fail_over(None, usual_or_long(10, 50)).await;
+}
+
+/// As servers are run that others can reach: clients and replicas log in, and the sentinel too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_with_a_password_fail_over() {
+    fail_over(Some("open-sesame"), 2).await;
+}
+
+async fn fail_over(password: Option<&str>, failovers: usize) {
     // Otherwise a server waits for seconds before it sends a new replica what it has.
     let no_delay = ["--repl-diskless-sync-delay", "0"];
     let log = ["--appendonly", "yes", "--appendfsync", "always"];
-    let Some(mut primary) = Redis::start_with(&[&log[..], &no_delay].concat()) else { return };
+    let logins = password.map(|password| ["--requirepass", password, "--masterauth", password]);
+    let logins = logins.as_ref().map_or(&[][..], |logins| &logins[..]);
+    let Some(mut primary) = Redis::start_with(&[&log[..], &no_delay, logins].concat()) else { return };
     let port = primary.port().to_string();
     let follows = ["--replicaof", "127.0.0.1", &port];
-    let Some(mut replica) = Redis::start_with(&[&follows[..], &no_delay].concat()) else { return };
+    let Some(mut replica) = Redis::start_with(&[&follows[..], &no_delay, logins].concat()) else { return };
     let sentinel = primary.start_sentinel();
     tokio::task::block_in_place(|| sentinel.until_replica_of(&replica, &primary));
-    let url = format!("redis://127.0.0.1:{}/0?sentinel=main", sentinel.port());
+    let login = password.map(|password| format!(":{password}@")).unwrap_or_default();
+    let url = format!("redis://{login}127.0.0.1:{}/0?sentinel=main", sentinel.port());
     let store = open(&url).await;
     assert!(store.caps().promises.failover_loss);
     let load = Load::start(&store);
     // From when on what was acknowledged may be lost in each failover, and until when.
     let mut exposed = Vec::new();
-    let failovers = usual_or_long(3, 50);
     for failover in 0..failovers {
         load.more(WRITES_PER_KILL).await;
         tokio::task::block_in_place(|| {
@@ -135,6 +147,13 @@ async fn failovers_by_sentinel_lose_only_what_the_replica_had_not_received() {
     assert!(unexplained.is_empty(), "lost although the replica had them: {unexplained:?}");
     let wrong = RedisStore::open(&url.replace("=main", "=other"), Options::default()).await.unwrap_err();
     assert!(wrong.to_string().contains("knows no primary `other`"), "{wrong}");
+    if let Some(password) = password {
+        for wrong in [url.replace(password, "wrong"), url.replace(&login, "")] {
+            let wrong = RedisStore::open(&wrong, Options::default()).await.unwrap_err();
+            assert!(wrong.to_string().contains("password"), "{wrong}");
+        }
+        return;
+    }
     let bare = url.split_once('?').unwrap().0;
     let wrong = RedisStore::open(bare, Options::default()).await.unwrap_err();
     assert!(wrong.to_string().contains("is a sentinel"), "{wrong}");

@@ -26,10 +26,31 @@ impl DynamoDb {
         SHARED.get_or_init(start).as_ref()
     }
 
-    /// `pip install moto[server]`; `None` if it is not installed.
+    /// `pip install moto[server]`; `None` if it is not installed. One request at a time, because its conditional writes are
+    /// not atomic among its own threads. And it counts an attribute that is replaced twice for the size of its item, so the
+    /// former one is removed first.
     pub(crate) fn moto() -> Option<&'static Self> {
+        const ONE_AT_A_TIME: &str = "import sys
+from moto.dynamodb.models.dynamo_type import LimitedSizeDict
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+set_item = LimitedSizeDict.__setitem__
+def replace(item, key, value):
+    item.pop(key, None)
+    set_item(item, key, value)
+LimitedSizeDict.__setitem__ = replace
+run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)";
         static SHARED: OnceLock<Option<DynamoDb>> = OnceLock::new();
-        let start = || Self::start("moto_server", "moto (PyPI, moto[server])", &["-H", "127.0.0.1", "-p"]);
+        let start = || {
+            let what = "moto (PyPI, moto[server])";
+            let Some(server) = program("moto_server", &[]) else {
+                skip(what);
+                return None;
+            };
+            // The Python of its environment is next to it.
+            let python = server.with_file_name("python3").display().to_string();
+            Self::start(&python, what, &["-c", ONE_AT_A_TIME])
+        };
         SHARED.get_or_init(start).as_ref()
     }
 

@@ -142,6 +142,18 @@ impl Etcd {
         assert!(answer.contains("200 OK"), "{answer}");
     }
 
+    /// Writes one key so often that as many versions were written.
+    pub(crate) fn write_versions(&self, count: usize) {
+        const WRITERS: usize = 16;
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                scope.spawn(move || {
+                    (writer..count).step_by(WRITERS).for_each(|_| self.put("a2V5", "dmFsdWU="));
+                });
+            }
+        });
+    }
+
     fn request(&self, line: &str, body: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;

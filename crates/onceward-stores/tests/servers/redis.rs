@@ -75,9 +75,12 @@ impl Redis {
     pub(crate) fn start_sentinel(&self) -> Sentinel {
         let (folder, port) = (self.user.folder(), free_port());
         let config = folder.join("sentinel.conf");
+        // That of the servers. The sentinel itself has none.
+        let login = self.password().map(|password| format!("sentinel auth-pass main {password}\n"));
+        let login = login.unwrap_or_default();
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds main 60000\nsentinel failover-timeout main 60000\n",
+             sentinel down-after-milliseconds main 60000\nsentinel failover-timeout main 60000\n{login}",
             folder.display(),
             self.port
         );
@@ -87,6 +90,10 @@ impl Redis {
         let command = [&command[..], &["--sentinel".to_owned()]].concat();
         let daemon = Daemon::start(self.user, &folder, &command);
         let sentinel = Sentinel { folder, port, _daemon: daemon };
+        // By default it looks at each server every ten seconds, and a failover takes as long.
+        until_ready(&sentinel.folder.join("log"), || {
+            sentinel.cli(&["SENTINEL", "DEBUG", "info-period", "500"]) == "OK"
+        });
         // It must know the replicas before it can replace the server by one of them.
         until_ready(&sentinel.folder.join("log"), || sentinel.replicas().contains("master-link-status\nok"));
         sentinel
@@ -132,12 +139,8 @@ impl Redis {
 
     /// Returns when a replica has everything that was written before this call.
     pub(crate) fn until_replicated(&self) {
-        let mut client = Command::new("redis-cli")
-            .args(["-p", &self.port.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("redis-cli starts");
+        let mut client =
+            self.command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("redis-cli starts");
         // The replica has this write, so it has all that were before it.
         let commands = b"SET until-replicated 1\nWAIT 1 60000\n";
         client.stdin.take().expect("it is a pipe").write_all(commands).expect("it reads");
@@ -164,8 +167,23 @@ impl Redis {
     }
 
     fn client(&self, command: &[&str]) -> Output {
-        let port = self.port.to_string();
-        Command::new("redis-cli").args(["-p", &port]).args(command).output().expect("redis-cli starts")
+        self.command().args(command).output().expect("redis-cli starts")
+    }
+
+    /// The command-line client, logged in.
+    fn command(&self) -> Command {
+        let mut client = Command::new("redis-cli");
+        client.args(["-p", &self.port.to_string()]);
+        if let Some(password) = self.password() {
+            client.env("REDISCLI_AUTH", password);
+        }
+        client
+    }
+
+    /// What `--requirepass` says.
+    fn password(&self) -> Option<&str> {
+        let at = self.options.iter().position(|option| option == "--requirepass")?;
+        self.options.get(at + 1).map(String::as_str)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -193,10 +211,15 @@ impl Sentinel {
     /// Has the replica of a primary that has died take over.
     pub(crate) fn fail_over(&self, replica: &Redis) {
         let log = self.folder.join("log");
-        until_ready(&log, || self.cli(&["SENTINEL", "FAILOVER", "main"]) == "OK");
         until_ready(&log, || {
             let primary = self.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"]);
-            primary.ends_with(&format!("\n{}", replica.port))
+            let is_over = primary.ends_with(&format!("\n{}", replica.port));
+            // Asked again until then: it gives up if it has not heard of the replica for a moment, as on a busy machine. While
+            // it is at it, it answers that it is.
+            if !is_over {
+                self.cli(&["SENTINEL", "FAILOVER", "main"]);
+            }
+            is_over
         });
     }
 
