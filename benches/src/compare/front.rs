@@ -70,7 +70,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         Row::ratio("first run, 64 callers, with a front / without", Unit::PerSecond, &with, &without)
             .goal(Goal::AtLeast(0.9)),
         Row::alone(
-            format!("{in_all} copies over {PROCESSES} processes, trips to PostgreSQL, most of one process"),
+            format!("{in_all} copies over {PROCESSES} engines, trips to PostgreSQL, most of one engine"),
             Unit::Trips,
             &Side::new("trips", made),
         )
