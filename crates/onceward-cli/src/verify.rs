@@ -310,49 +310,48 @@ impl Args {
             (None, Some(command), _) => Effects::Command(command.clone()),
             (None, None, _) => Effects::Unseen,
         };
-        let mut check = Check::new(url);
-        check.method.clone_from(&self.method);
-        check.body = bytes(&self.body)?;
-        check.fresh_fields.clone_from(&self.fresh_headers);
-        check.key_pointer.clone_from(&self.key_pointer);
-        check.key_parameter.clone_from(&self.key_parameter);
-        check.headers = header_fields(&self.headers)?;
-        check.key_header.clone_from(&self.key_header);
-        check.key_form = if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted };
-        check.version = if self.http2 { Version::Http2 } else { Version::Http1 };
-        check.authorities.clone_from(&self.authorities);
-        check.clients = self.clients;
-        check.rounds = self.rounds;
-        check.kills = self.kills;
-        check.effects = effects;
-        check.alt_body = self.alt_body.as_deref().map(bytes).transpose()?;
-        check.tenants =
-            self.tenant_header.chunks(2).filter_map(|pair| pair.to_vec().try_into().ok()).collect();
-        check.refreshed.clone_from(&self.refreshed_header);
-        check.start_url.clone_from(&self.start_url);
-        check.ready_command.clone_from(&self.ready_cmd);
-        check.versioned_url.clone_from(&self.versioned_url);
-        check.versioned_body = self.versioned_body.as_deref().map(bytes).transpose()?;
-        check.webhook = self.webhook()?;
-        check.other_url.clone_from(&self.other_url);
-        check.also_urls.clone_from(&self.also_urls);
-        check.start_command.clone_from(&self.start_cmd);
-        check.fail_headers.clone_from(&self.fail_headers);
-        check.fail_after_effect_headers.clone_from(&self.fail_after_effect_headers);
-        check.slow_header.clone_from(&self.slow_header);
-        check.lease = self.lease;
-        check.retention = self.retention;
-        check.failures_are_final = self.failures_are_final;
-        check.volatile_fields.clone_from(&self.volatile_fields);
-        check.not_now.clone_from(&self.not_now);
-        check.refused.clone_from(&self.refused);
-        check.failed.clone_from(&self.failed);
-        check.held.clone_from(&self.held);
-        check.scenarios.clone_from(&self.scenarios);
-        check.timeout = self.timeout;
-        check.seed = self.seed;
-        check.own_host = self.own_host;
-        Ok(check)
+        let tenants = self.tenant_header.chunks(2).filter_map(|pair| pair.to_vec().try_into().ok());
+        Ok(Check::new(url)
+            .with_method(&self.method)
+            .with_body(bytes(&self.body)?)
+            .with_fresh_fields(self.fresh_headers.clone())
+            .with_key_pointer(self.key_pointer.clone())
+            .with_key_parameter(self.key_parameter.clone())
+            .with_headers(header_fields(&self.headers)?)
+            .with_key_header(&self.key_header)
+            .with_key_form(if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted })
+            .with_version(if self.http2 { Version::Http2 } else { Version::Http1 })
+            .with_authorities(self.authorities.clone())
+            .with_clients(self.clients)
+            .with_rounds(self.rounds)
+            .with_kills(self.kills)
+            .with_effects(effects)
+            .with_alt_body(self.alt_body.as_deref().map(bytes).transpose()?)
+            .with_tenants(tenants)
+            .with_refreshed(self.refreshed_header.clone())
+            .with_start_url(self.start_url.clone())
+            .with_ready_command(self.ready_cmd.clone())
+            .with_versioned_url(self.versioned_url.clone())
+            .with_versioned_body(self.versioned_body.as_deref().map(bytes).transpose()?)
+            .with_webhook(self.webhook()?)
+            .with_other_url(self.other_url.clone())
+            .with_also_urls(&self.also_urls)
+            .with_start_command(self.start_cmd.clone())
+            .with_fail_headers(self.fail_headers.clone())
+            .with_fail_after_effect_headers(self.fail_after_effect_headers.clone())
+            .with_slow_header(self.slow_header.clone())
+            .with_lease(self.lease)
+            .with_retention(self.retention)
+            .with_failures_are_final(self.failures_are_final)
+            .with_volatile_fields(&self.volatile_fields)
+            .with_not_now(self.not_now.clone())
+            .with_refused(self.refused.clone())
+            .with_failed(self.failed.clone())
+            .with_held(self.held.clone())
+            .with_scenarios(&self.scenarios)
+            .with_timeout(self.timeout)
+            .with_seed(self.seed)
+            .with_own_host(self.own_host))
     }
 
     fn webhook(&self) -> Result<Option<Webhook>, String> {
@@ -366,13 +365,12 @@ impl Args {
             WebhookScheme::Standard => Scheme::Standard,
             WebhookScheme::Shopify => Scheme::Shopify,
         };
-        let mut webhook = Webhook::new(url, scheme, secret);
-        webhook.id_pointer.clone_from(&self.webhook_id_pointer);
+        let mut webhook = Webhook::new(url, scheme, secret).with_id_pointer(&self.webhook_id_pointer);
         if let Some(name) = &self.webhook_event {
-            webhook.event_name.clone_from(name);
+            webhook = webhook.with_event_name(name);
         }
         if let Some(body) = &self.webhook_body {
-            webhook.body = bytes(body)?;
+            webhook = webhook.with_body(bytes(body)?);
         }
         Ok(Some(webhook))
     }
@@ -412,7 +410,7 @@ async fn run_with_progress(check: &Check) -> Result<Report, Error> {
             Progress::Planned(requests) => bar.set_length(requests),
             Progress::Begins(name) => bar.set_message(name),
             Progress::Sent(requests) => bar.inc(requests),
-            Progress::Ends(_) => {}
+            _ => {}
         })
         .await;
     bar.finish_and_clear();

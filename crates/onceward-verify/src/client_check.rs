@@ -72,6 +72,36 @@ impl ClientCheck {
         }
     }
 
+    /// Sets the field that carries the key, `Idempotency-Key` by default.
+    pub fn with_key_header(mut self, name: impl Into<String>) -> Self {
+        self.key_header = name.into();
+        self
+    }
+
+    /// Sets where in the JSON of the body the key is, instead of in a field: a JSON pointer.
+    pub fn with_key_pointer(mut self, pointer: impl Into<Option<String>>) -> Self {
+        self.key_pointer = pointer.into();
+        self
+    }
+
+    /// Sets the names of the scenarios; all if there are none.
+    pub fn with_scenarios(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.scenarios = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets how long a run of the command may take before it is killed, one minute by default.
+    pub fn with_run_within(mut self, run_within: Duration) -> Self {
+        self.run_within = run_within;
+        self
+    }
+
+    /// Sets how often one run may try, 20 times by default.
+    pub fn with_tries_max(mut self, tries: usize) -> Self {
+        self.tries_max = tries;
+        self
+    }
+
     /// Checks the client. Fails only if it could not be checked at all.
     ///
     /// Dropping the future kills what was started.

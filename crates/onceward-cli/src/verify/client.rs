@@ -8,11 +8,11 @@ use super::Args;
 
 impl Args {
     pub(super) async fn check_client(&self, command: &str) -> Result<ExitCode, String> {
-        let mut check = ClientCheck::new(command);
-        check.key_header.clone_from(&self.key_header);
-        check.key_pointer.clone_from(&self.key_pointer);
-        check.scenarios.clone_from(&self.scenarios);
-        check.run_within = self.timeout;
+        let check = ClientCheck::new(command)
+            .with_key_header(&self.key_header)
+            .with_key_pointer(self.key_pointer.clone())
+            .with_scenarios(&self.scenarios)
+            .with_run_within(self.timeout);
         if self.dry_run {
             for scenario in client_check::scenarios() {
                 println!("{:<24} {}", scenario.name, scenario.promise);

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use bytes::Bytes;
 use onceward_verify::endpoint::Check;
 use onceward_verify::openapi;
 use saphyr::{LoadableYamlNode, Scalar, Yaml};
@@ -50,20 +49,20 @@ impl Args {
                 keyless.push(operation.name());
                 continue;
             }
-            let mut check = self.check(&format!("{base}{}", operation.target))?;
-            check.method.clone_from(&operation.method);
-            if let Some(name) = &operation.key_header {
-                check.key_header.clone_from(name);
-            }
-            check.key_parameter.clone_from(&operation.key_parameter);
-            check.key_pointer.clone_from(&operation.key_pointer);
-            check.body = operation.body.clone().map(Bytes::from).unwrap_or_default();
-            // What belongs to one endpoint belongs to no other.
-            check.alt_body = None;
+            let check = self.check(&format!("{base}{}", operation.target))?;
+            let key_header = operation.key_header.as_ref().unwrap_or(&self.key_header);
+            let mut headers = check.headers.clone();
             let has = |name: &str| check.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
-            let more: Vec<(String, String)> =
-                operation.headers.iter().filter(|(name, _)| !has(name)).cloned().collect();
-            check.headers.extend(more);
+            headers.extend(operation.headers.iter().filter(|(name, _)| !has(name)).cloned());
+            let check = check
+                .with_method(&operation.method)
+                .with_key_header(key_header)
+                .with_key_parameter(operation.key_parameter.clone())
+                .with_key_pointer(operation.key_pointer.clone())
+                .with_body(operation.body.clone().unwrap_or_default())
+                // What belongs to one endpoint belongs to no other.
+                .with_alt_body(None)
+                .with_headers(headers);
             checks.push((operation.name(), check));
         }
         Ok((checks, keyless))

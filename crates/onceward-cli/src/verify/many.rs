@@ -28,8 +28,7 @@ impl Args {
         let (mut reports, mut failed): (Vec<(String, Report)>, Vec<String>) = Default::default();
         for (name, check) in &checks {
             for seed in self.seed..self.seed.saturating_add(self.seeds) {
-                let mut check = check.clone();
-                check.seed = seed;
+                let check = check.clone().with_seed(seed);
                 match run_with_progress(&check).await {
                     Ok(report) => reports.push((name.clone(), report)),
                     // One that cannot be checked must not hide what the others showed.

@@ -1,5 +1,7 @@
 //! The options of a check, the same for a test and for the command line.
 
+mod setters;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use super::webhook::Webhook;
 
 /// Where the number of effects is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Effects {
     /// Nowhere: only answers are compared, and the verdicts are weaker for it.
     #[default]
@@ -47,6 +50,7 @@ impl Effects {
 
 /// How a key is written into its field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyForm {
     /// As a Structured Field String, which is what the IETF draft asks for.
     #[default]
@@ -55,13 +59,15 @@ pub enum KeyForm {
     Raw,
 }
 
-/// The configuration of a check. Everything but the URL has a default:
+/// The configuration of a check. Everything but the URL has a default. [`Check::run`] and [`Check::plan`] validate it
+/// before anything is sent.
 ///
 /// ```no_run
 /// # use onceward_verify::endpoint::{Check, Effects};
 /// # async fn example() -> Result<(), onceward_verify::endpoint::Error> {
-/// let mut check = Check::new("http://127.0.0.1:3000/charges");
-/// check.effects = Effects::url("http://127.0.0.1:3000/charges/count");
+/// let check = Check::new("http://127.0.0.1:3000/charges")
+///     .with_effects(Effects::url("http://127.0.0.1:3000/charges/count"))
+///     .with_clients(20);
 /// check.run().await?.assert_holds();
 /// # Ok(())
 /// # }

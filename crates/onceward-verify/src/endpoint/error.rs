@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The kind of an error of the verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// Something that was asked for makes no sense.
     Invalid,

@@ -18,6 +18,7 @@ use super::trace::Timeline;
 
 /// How a check is going.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Progress {
     /// The largest number of requests that may be sent.
     Planned(u64),
@@ -31,6 +32,7 @@ pub enum Progress {
 
 /// A scenario in a plan.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Planned {
     /// Its name.
     pub name: &'static str,

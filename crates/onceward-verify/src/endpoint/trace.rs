@@ -15,6 +15,7 @@ const ALIKE_MAX: usize = 3;
 
 /// One request in a timeline.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Lane {
     /// The description.
     pub label: String,
@@ -33,6 +34,7 @@ pub struct Lane {
 /// How the end of a request looks from afar.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Tone {
     /// It was done.
     Done,
@@ -48,6 +50,7 @@ pub enum Tone {
 
 /// Something that happened to all of them at once.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Mark {
     /// When, in microseconds since the round began.
     pub at_us: u64,
@@ -57,6 +60,7 @@ pub struct Mark {
 
 /// The timeline of a round.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Timeline {
     /// The requests, in the order in which they were sent.
     pub lanes: Vec<Lane>,

@@ -28,6 +28,7 @@ const NICE_MIN: i32 = -20;
 
 /// Which HTTP is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Version {
     /// One request a connection.
     #[default]

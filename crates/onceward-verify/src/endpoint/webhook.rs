@@ -56,6 +56,7 @@ impl Scheme {
 
 /// An endpoint for signed events.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Webhook {
     /// Where they go.
     pub url: String,
@@ -83,6 +84,24 @@ impl Webhook {
             id_pointer: "/id".to_owned(),
             event_name: scheme.event_name().to_owned(),
         }
+    }
+
+    /// Sets the event: JSON with an id. Empty for `{"id":…,"type":"charge.succeeded"}`.
+    pub fn with_body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Sets where in the event its id is, `/id` by default: a JSON pointer.
+    pub fn with_id_pointer(mut self, pointer: impl Into<String>) -> Self {
+        self.id_pointer = pointer.into();
+        self
+    }
+
+    /// Sets the kind of the event, where a field names it.
+    pub fn with_event_name(mut self, name: impl Into<String>) -> Self {
+        self.event_name = name.into();
+        self
     }
 
     /// The event with this id.

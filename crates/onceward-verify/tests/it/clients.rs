@@ -14,10 +14,8 @@ const AT_A_TIME: usize = 5;
 
 fn check(name: &str, folder: &tempfile::TempDir) -> ClientCheck {
     let program = env!("CARGO_BIN_EXE_onceward-verify");
-    let mut check =
-        ClientCheck::new(format!("'{program}' call {name} --folder '{}'", folder.path().display()));
-    check.run_within = Duration::from_secs(30);
-    check
+    ClientCheck::new(format!("'{program}' call {name} --folder '{}'", folder.path().display()))
+        .with_run_within(Duration::from_secs(30))
 }
 
 async fn judge(client: &'static ZooClient) -> (&'static ZooClient, Report) {
@@ -96,8 +94,7 @@ async fn a_client_that_fails_at_its_start_is_quoted() {
 async fn a_date_in_retry_after_is_waited_for() {
     for (name, is_late_enough) in [("by-name", true), ("knows-only-seconds", false)] {
         let folder = tempfile::tempdir().unwrap();
-        let mut check = check(name, &folder);
-        check.scenarios = vec!["retry-after".into()];
+        let check = check(name, &folder).with_scenarios(["retry-after"]);
         let report = check.run().await.unwrap();
         let finding = &report.findings[0];
         let verdict = if is_late_enough { Verdict::Holds } else { Verdict::Violated };

@@ -68,19 +68,18 @@ async fn serve(route: Route) -> Check {
     }
     let [one, other] = addresses[..] else { unreachable!("two listen") };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let mut check = Check::new(format!("http://{one}/charges"));
-    check.body = r#"{"amount":12,"to":"anna"}"#.into();
-    check.clients = 20;
-    check.rounds = 6;
-    check.effects = Effects::url(format!("http://{one}/count"));
-    check.tenants = vec![[pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]];
-    check.other_url = Some(format!("http://{one}/refunds"));
-    check.also_urls = vec![format!("http://{other}/charges")];
-    check.fail_headers = vec![pair("X-Fail", "yes")];
-    check.slow_header = Some(pair("X-Work-Ms", "800"));
-    check.lease = Duration::from_millis(300);
-    check.retention = Some(Duration::from_secs(2));
-    check
+    Check::new(format!("http://{one}/charges"))
+        .with_body(r#"{"amount":12,"to":"anna"}"#)
+        .with_clients(20)
+        .with_rounds(6)
+        .with_effects(Effects::url(format!("http://{one}/count")))
+        .with_tenants([[pair("Authorization", "Bearer anna"), pair("Authorization", "Bearer bert")]])
+        .with_other_url(format!("http://{one}/refunds"))
+        .with_also_urls([format!("http://{other}/charges")])
+        .with_fail_headers([pair("X-Fail", "yes")])
+        .with_slow_header(pair("X-Work-Ms", "800"))
+        .with_lease(Duration::from_millis(300))
+        .with_retention(Duration::from_secs(2))
 }
 
 fn seeds() -> u64 {
@@ -89,10 +88,9 @@ fn seeds() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_layer_over_memory_holds() {
-    let mut check = serve(route()).await;
+    let check = serve(route()).await;
     for seed in 0..seeds() {
-        check.seed = seed;
-        check.run().await.unwrap().assert_holds();
+        check.clone().with_seed(seed).run().await.unwrap().assert_holds();
     }
 }
 
@@ -100,9 +98,10 @@ async fn the_layer_over_memory_holds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_layer_runs_nothing_again_after_a_failure_that_came_after_the_effect() {
     let by_default = Route::builder().with_fingerprint(Rules::default().with_host(false)).build().unwrap();
-    let mut check = serve(by_default).await;
-    check.fail_after_effect_headers = vec![("X-Fail-After".to_owned(), "{status}".to_owned())];
-    check.scenarios = vec!["failed-after-effect".to_owned()];
+    let check = serve(by_default)
+        .await
+        .with_fail_after_effect_headers([("X-Fail-After".to_owned(), "{status}".to_owned())])
+        .with_scenarios(["failed-after-effect"]);
     let report = check.run().await.unwrap();
     report.assert_holds();
     assert!(report.findings[0].why.contains("one effect each"), "{}", report.text());
@@ -123,15 +122,19 @@ async fn the_layer_over_the_embedded_store_survives_kills() {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port().unwrap();
         let base = format!("http://127.0.0.1:{port}");
-        let mut check = Check::new(format!("{base}/charges"));
-        check.start_command =
-            Some(format!("exec '{}' {port} '{}'", payments().display(), folder.path().display()));
-        check.effects = Effects::url(format!("{base}/charges/count"));
-        check.body = r#"{"amount":12}"#.into();
-        check.scenarios =
-            vec!["crash".to_owned(), "simultaneous-duplicates".to_owned(), "late-retry".to_owned()];
-        (check.clients, check.rounds, check.seed) = (20, 3, seed);
-        check.lease = Duration::from_secs(2);
+        let check = Check::new(format!("{base}/charges"))
+            .with_start_command(format!(
+                "exec '{}' {port} '{}'",
+                payments().display(),
+                folder.path().display()
+            ))
+            .with_effects(Effects::url(format!("{base}/charges/count")))
+            .with_body(r#"{"amount":12}"#)
+            .with_scenarios(["crash", "simultaneous-duplicates", "late-retry"])
+            .with_clients(20)
+            .with_rounds(3)
+            .with_seed(seed)
+            .with_lease(Duration::from_secs(2));
         check.run().await.unwrap().assert_holds();
     }
 }

@@ -8,10 +8,10 @@ use crate::service::Service;
 async fn charges_are_safe_to_retry_as_seen_from_outside() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(&format!("sqlite:{}", folder.path().join("payments.db").display()), 0).await;
-    let mut check = Check::new(format!("http://{}/charges", service.address));
-    check.body = r#"{"account":"a","amount":1}"#.into();
-    check.effects = Effects::url(format!("http://{}/charges/count", service.address));
-    check.clients = 20;
-    check.rounds = 3;
+    let check = Check::new(format!("http://{}/charges", service.address))
+        .with_body(r#"{"account":"a","amount":1}"#)
+        .with_effects(Effects::url(format!("http://{}/charges/count", service.address)))
+        .with_clients(20)
+        .with_rounds(3);
     check.run().await.unwrap().assert_holds();
 }
