@@ -55,6 +55,8 @@ pub struct EditConflict<'a> {
 }
 
 /// The result of an edit.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug)]
 #[must_use]
 pub enum Edited {

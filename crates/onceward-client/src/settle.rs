@@ -12,6 +12,7 @@ use super::journaled::bad_name;
 
 /// The settlement of an intent whose outcome was unknown.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Settlement {
     /// It happened. Every later call with that name gets this answer.
     Done(Response<Bytes>),

@@ -42,6 +42,8 @@ pub struct Barrier {
 }
 
 /// The decision of a barrier.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Debug)]
 #[must_use]
 pub enum Entered {

@@ -22,6 +22,8 @@ pub enum FirstVersion {
 }
 
 /// A version, compared with the one that was applied.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// It is the next one, and is recorded as applied: apply the message.
@@ -88,6 +90,8 @@ pub enum OnGap {
 }
 
 /// The treatment of a message that has a version.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versioned {
     /// Apply it. Its version is recorded.

@@ -20,6 +20,7 @@ use onceward::{Prior, Retention};
 /// [`Action::Retry`] where nothing was sent, 504 with [`Action::Unknown`] where the request was sent and no answer
 /// came. A handler rather says what it knows about its effect, with an [`Effect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Action {
     /// It is the answer: kept and replayed.
     Replay,
@@ -74,6 +75,8 @@ impl From<Effect> for Action {
 }
 
 /// The first digit of a final status.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatusClass {
     /// 2xx.

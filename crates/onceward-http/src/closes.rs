@@ -20,9 +20,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use onceward::receipt::Status;
-use onceward::{
-    Changed, ErrorKind, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, OnDuplicate, Onceward, Policy, Prior,
-};
+use onceward::{Changed, ErrorKind, Id, KEY_BYTES_MAX, OPERATION_BYTES_MAX, Onceward, Policy, Prior};
 
 use crate::answer::SOON;
 use crate::fingerprint::Caller;
@@ -193,10 +191,7 @@ fn step(status: Option<&Status>, lease_left: Option<Duration>) -> Step {
 impl Closing {
     /// Closes the intent, or says why the undo must not run now.
     pub(crate) async fn close(&self, onceward: &Onceward, policy: &Policy) -> Result<Found, Problem> {
-        let wait_max = match policy.on_duplicate() {
-            OnDuplicate::Wait(at_most) => at_most,
-            OnDuplicate::Conflict => Duration::ZERO,
-        };
+        let wait_max = policy.on_duplicate().wait_max().unwrap_or_default();
         let deadline = tokio::time::Instant::now() + wait_max;
         let mut pause = PAUSE_MIN;
         loop {

@@ -59,6 +59,8 @@ pub const VERSION: u8 = SCHEMES[0].version;
 const SCHEMES: [Scheme; 1] = [Scheme { version: v1::VERSION, canonical: v1::canonical }];
 
 /// Whether it is known who asks.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// It is: the scope keeps callers apart.

@@ -11,6 +11,7 @@ use crate::headers::IDEMPOTENCY_KEY;
 
 /// How strictly the field is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyForm {
     /// Only a Structured Field String: `"8e03978e"`, with the quotes.
     Strict,
@@ -19,6 +20,17 @@ pub enum KeyForm {
     Lenient,
     /// The text as it is, including quotes. For clients of an API without quoted keys.
     Raw,
+}
+
+impl KeyForm {
+    /// Its name in configurations and publications.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Lenient => "lenient",
+            Self::Raw => "raw",
+        }
+    }
 }
 
 /// Which keys a route takes.

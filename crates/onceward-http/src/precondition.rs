@@ -42,6 +42,8 @@ pub struct Preconditions {
 }
 
 /// The tags of one field.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TagCondition {
     /// `*`: any version, as long as there is one.
@@ -107,6 +109,8 @@ impl Validators {
 }
 
 /// The result of evaluating preconditions.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evaluation {
     /// Carry it out.
@@ -189,6 +193,8 @@ impl Preconditions {
 }
 
 /// The condition under which a row may be written: the condition of `versioned` in `onceward-stores`, as its `If`.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowCondition<'a> {
     /// Anything: the request has no condition on an update.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, StatusCode};
-use onceward::{OnDuplicate, OnExpired, OnUnknown, Retention};
+use onceward::Retention;
 use serde_json::{Map, Value, json};
 
 use crate::action::{Action, LOST_RANGE, StatusClass};
@@ -16,7 +16,7 @@ use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, 
 use crate::key::KeyForm;
 use crate::precondition::PreconditionRule;
 use crate::problem::Problem;
-use crate::route::{KeyRule, OnStoreFailure, Route};
+use crate::route::{KeyRule, Route};
 use crate::scope::OnAnonymous;
 
 /// Where the policy is published by custom: problems link to it.
@@ -122,10 +122,7 @@ fn of_route(path: &str, route: &Route) -> Value {
         "outcomes": outcomes(route),
         "unknown": unknown(route),
         "expired": expired(route),
-        "store_failure": match route.on_store_failure() {
-            OnStoreFailure::Refuse => "refuse",
-            OnStoreFailure::PassUnguarded => "pass-unguarded",
-        },
+        "store_failure": route.on_store_failure().name(),
         "closes": route.closes(),
         "problems": problems(route),
     })
@@ -147,11 +144,7 @@ fn key(route: &Route) -> Value {
     json!({
         "rule": key_rule(route),
         "from": route.key_from().to_string(),
-        "form": match shape.form() {
-            KeyForm::Strict => "strict",
-            KeyForm::Lenient => "lenient",
-            KeyForm::Raw => "raw",
-        },
+        "form": shape.form().name(),
         "length_min": shape.length_min(),
         "length_max": onceward::KEY_BYTES_MAX,
         "pattern": shape.pattern(),
@@ -202,9 +195,9 @@ fn pick<T: ToString>(pick: &Pick<T>) -> Value {
 }
 
 fn duplicates(route: &Route) -> Value {
-    match route.policy().on_duplicate() {
-        OnDuplicate::Wait(at_most) => json!({ "rule": "wait", "seconds_max": seconds(at_most) }),
-        OnDuplicate::Conflict => json!({ "rule": "conflict" }),
+    match route.policy().on_duplicate().wait_max() {
+        Some(at_most) => json!({ "rule": "wait", "seconds_max": seconds(at_most) }),
+        None => json!({ "rule": "conflict" }),
     }
 }
 
@@ -232,17 +225,13 @@ fn outcomes(route: &Route) -> Value {
 }
 
 fn unknown(route: &Route) -> &'static str {
-    match route.policy().on_unknown() {
-        _ if route.is_reconciled() => "reconcile",
-        OnUnknown::Hold => "hold",
-        OnUnknown::Retry => "retry",
-    }
+    if route.is_reconciled() { "reconcile" } else { route.policy().on_unknown().name() }
 }
 
 fn expired(route: &Route) -> Value {
-    match route.policy().on_expired() {
-        OnExpired::Run => json!({ "rule": "run" }),
-        OnExpired::Refuse(keep) => json!({ "rule": "reject", "kept_seconds": kept(keep) }),
+    match route.policy().on_expired().tombstone() {
+        None => json!({ "rule": "run" }),
+        Some(keep) => json!({ "rule": "reject", "kept_seconds": kept(keep) }),
     }
 }
 

@@ -4,6 +4,7 @@ use http::StatusCode;
 use onceward::Policy;
 
 use super::*;
+use crate::route::OnStoreFailure;
 
 fn one(route: Route) -> Value {
     let published = json(&[("/charges".to_owned(), Arc::new(route))]);

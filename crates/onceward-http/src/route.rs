@@ -57,6 +57,7 @@ impl KeyRule {
 
 /// The treatment of a guarded request when the store cannot be reached and nothing is known of its intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnStoreFailure {
     /// A refusal, `store-unavailable`: nothing happens.
     Refuse,
@@ -64,6 +65,16 @@ pub enum OnStoreFailure {
     /// The answer says so in `Onceward-Unguarded`, and it is counted. Only where the claim certainly did
     /// not reach the store and no receipt of the intent was seen.
     PassUnguarded,
+}
+
+impl OnStoreFailure {
+    /// Its name in publications.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::PassUnguarded => "pass-unguarded",
+        }
+    }
 }
 
 /// The idempotency contract of one route: which requests are guarded, and how. The default is the IETF profile: keys

@@ -72,6 +72,8 @@ impl FormerCallers {
 }
 
 /// The treatment of a request that names no caller.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnAnonymous {
     /// The scope `anonymous`, which all of them share; every field that may name a caller counts in the fingerprint.

@@ -37,6 +37,8 @@ pub enum ErrorKind {
 }
 
 /// Whether a failed write may have taken effect all the same.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applied {
     /// Certainly not: nothing was changed.
@@ -46,6 +48,8 @@ pub enum Applied {
 }
 
 /// Whether the receipt of the intent had been seen when the failure came.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PriorReceipt {
     /// Nothing is known of the intent: as far as this process can tell, it is asked for the first time.

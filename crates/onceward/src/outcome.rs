@@ -22,6 +22,8 @@ pub struct Outcome {
 }
 
 /// Whether the work got done. A failure is an outcome too: a declined card stays declined.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It did what was asked.
@@ -31,6 +33,8 @@ pub enum Verdict {
 }
 
 /// The content of a replay.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Snapshot {
     /// These bytes.
@@ -152,6 +156,8 @@ enum Why {
 }
 
 /// Whether stopped work may have had its effect.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Certainly not: the key is free again.

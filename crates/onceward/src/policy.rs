@@ -92,11 +92,22 @@ pub enum KeepInput {
 
 /// The treatment of a duplicate while the first run continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnDuplicate {
     /// It waits for the first one's outcome, at most this long.
     Wait(Duration),
     /// It is refused at once, with a hint when to come back.
     Conflict,
+}
+
+impl OnDuplicate {
+    /// Returns how long a duplicate waits; `None` if it is refused at once.
+    pub fn wait_max(self) -> Option<Duration> {
+        match self {
+            Self::Wait(at_most) => Some(at_most),
+            Self::Conflict => None,
+        }
+    }
 }
 
 /// The effect of a failed outcome on the key.
@@ -112,6 +123,7 @@ pub enum OnFailure {
 /// The treatment of an unknown outcome: the owner died, was dropped, lost its
 /// lease, or said so itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnUnknown {
     /// Never run again automatically: held until it is settled.
     Hold,
@@ -120,8 +132,19 @@ pub enum OnUnknown {
     Retry,
 }
 
+impl OnUnknown {
+    /// Its name in answers and publications.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Retry => "retry",
+        }
+    }
+}
+
 /// The treatment of a key past its retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnExpired {
     /// It is a new intent.
     Run,
@@ -129,7 +152,19 @@ pub enum OnExpired {
     Refuse(Retention),
 }
 
+impl OnExpired {
+    /// Returns how long a tombstone refuses the key; `None` if a late retry is a new intent.
+    pub fn tombstone(self) -> Option<Retention> {
+        match self {
+            Self::Run => None,
+            Self::Refuse(kept) => Some(kept),
+        }
+    }
+}
+
 /// How long a receipt is kept and honoured.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
     /// This long.

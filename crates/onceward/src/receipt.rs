@@ -45,6 +45,8 @@ impl Receipt {
 }
 
 /// The state of a receipt and what belongs to it.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     /// No run has begun, or every run that began has ended without an outcome.
@@ -123,6 +125,8 @@ pub struct Waiting {
 }
 
 /// Whether a run before a claim may have had its effect.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prior {
     /// None of them can have had the effect.
@@ -154,11 +158,22 @@ pub struct Held {
 
 /// The kind of owner of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Owner {
     /// A run of the process that wrote the claim: it dies with that process.
     Run,
     /// The holder of a ticket, which may outlive that process.
     Ticket,
+}
+
+impl Owner {
+    /// Its name in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Ticket => "ticket",
+        }
+    }
 }
 
 /// A receipt in state done.
@@ -183,6 +198,8 @@ impl Done {
 }
 
 /// The end of a done intent.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The work produced this.

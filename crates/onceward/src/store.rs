@@ -98,6 +98,8 @@ pub trait Signals: Send {
 }
 
 /// One conditional write.
+///
+/// It is built from its fields: another field is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
     /// The id of the record.
@@ -109,6 +111,8 @@ pub struct Swap {
 }
 
 /// The record that the writer expects.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Nothing.
@@ -158,6 +162,8 @@ impl Record {
 }
 
 /// The result of one swap.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug)]
 pub enum Swapped {
     /// Written; this is its version now. For a removal, any version above the removed one.
@@ -220,6 +226,8 @@ impl Age {
 pub struct Version(pub u64);
 
 /// The states of a receipt that exists.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// It has not begun; due when a worker may begin.
@@ -272,6 +280,8 @@ impl FromStr for State {
 }
 
 /// The time until something is due.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Never falls due.
@@ -337,6 +347,8 @@ impl Scan {
 }
 
 /// Which records a scan is about.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanTarget {
     /// Those whose due time has come, earliest first; only of this state, if one is given. Reads only what
@@ -366,6 +378,8 @@ pub struct Filter {
 }
 
 /// Which text matches.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextMatch {
     /// This one.

@@ -237,6 +237,7 @@ fn a_caller_dropped_at_any_await_blocks_nobody() {
                         answers.into_iter().map(|a| a.into_result().unwrap().outcome).collect();
                     assert_eq!(outcomes[0], outcomes[1]);
                 }
+                other => panic!("this test does not know the rule {other:?}"),
             }
         });
     }

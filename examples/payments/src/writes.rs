@@ -69,6 +69,8 @@ pub async fn accept_payout(
             Ok((StatusCode::ACCEPTED, format!("/payouts/{key}")).into_response())
         }
         Enqueued::Refused(refusal) => Ok((StatusCode::CONFLICT, refusal.to_string()).into_response()),
+        // A later version may know more answers: nothing is written, and a retry may try again.
+        _ => Err(Stopped::before_effect("the saga was not started")),
     }
 }
 

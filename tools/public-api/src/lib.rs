@@ -56,6 +56,28 @@ pub fn list(folder: &Path) -> io::Result<String> {
     Ok(items.into_iter().collect())
 }
 
+/// The public enums and structs of the crate in this folder that users can match or build exhaustively, and whose
+/// documentation does not say so: they must be `#[non_exhaustive]`, or say that a change of them is breaking.
+pub fn exhaustive_by_accident(folder: &Path) -> io::Result<Vec<String>> {
+    let listing = list(folder)?;
+    let mut files = Vec::new();
+    sources(&folder.join("src"), &mut files)?;
+    let mut found = Vec::new();
+    for file in files {
+        let module = module(&folder.join("src"), &file);
+        for name in scan::exhaustive_by_accident(&fs::read_to_string(&file)?) {
+            let is_listed = |line: &str| {
+                let item = line.strip_prefix(&module).and_then(|item| item.strip_prefix(": "));
+                item.is_some_and(|item| item.ends_with(&format!("pub {name}")))
+            };
+            if listing.lines().any(is_listed) {
+                found.push(format!("{module}: {name}"));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The path of the module that a file contains; `crate` for the root.
 fn module(source: &Path, file: &Path) -> String {
     let path = file.strip_prefix(source).unwrap_or(file).with_extension("");

@@ -48,6 +48,34 @@ pub fn public_modules(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
 }
 
+/// The public enums, and the public structs without private fields, as `enum Name`, that are neither
+/// `#[non_exhaustive]` nor documented as closed: "… is a breaking change".
+pub fn exhaustive_by_accident(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(head) = line.strip_prefix("pub ").filter(|head| head.ends_with('{')) else { continue };
+        let is_open =
+            head.starts_with("enum ") || head.starts_with("struct ") && has_no_private_field(&lines[at..]);
+        let mut before =
+            lines[..at].iter().rev().take_while(|line| !line.is_empty() && !line.starts_with('}'));
+        let is_said =
+            |line: &&str| line.starts_with("#[non_exhaustive") || line.ends_with("is a breaking change.");
+        if is_open && !before.any(is_said) {
+            found.push(head.trim_end_matches([' ', '{']).to_owned());
+        }
+    }
+    found
+}
+
+/// Whether every field of the struct that begins here can be named by others.
+fn has_no_private_field(lines: &[&str]) -> bool {
+    let body = lines.iter().skip(1).take_while(|line| !line.starts_with('}')).map(|line| line.trim_start());
+    let mut fields =
+        body.filter(|line| !line.is_empty() && !line.starts_with("//") && !line.starts_with('#'));
+    fields.all(|field| field.starts_with("pub "))
+}
+
 /// The names that a `pub use` gives to others, wherever it stands; of a whole module, `path::*`.
 pub fn exports(text: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = text.lines().collect();

@@ -111,6 +111,43 @@ fn public_items_are_listed_and_nothing_else() {
 }
 
 #[test]
+fn a_closed_type_must_say_so() {
+    let text = "\
+/// May grow.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Rule {
+    One,
+}
+
+/// What was found.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
+#[derive(Debug)]
+pub enum Answer {
+    One,
+}
+pub enum Forgotten {
+    One,
+}
+
+/// Has a field that only its own crate can set.
+pub struct Guarded {
+    pub name: u8,
+    pub(super) run: u8,
+}
+
+/// Anybody can build it.
+#[derive(Debug)]
+pub struct Open {
+    /// A field.
+    pub name: u8,
+}
+";
+    assert_eq!(exhaustive_by_accident(text), ["enum Forgotten", "struct Open"]);
+}
+
+#[test]
 fn a_hidden_module_is_known_by_its_line() {
     let text = "pub mod shown;\n#[doc(hidden)]\npub mod inner;\n#[doc(hidden)]\npub fn inner() {}\n";
     assert_eq!(hidden_modules(text).collect::<Vec<_>>(), ["inner"]);

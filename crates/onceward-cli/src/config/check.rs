@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use http::Method;
-use onceward::{OnDuplicate, OnExpired, OnUnknown};
+use onceward::OnUnknown;
 use onceward_http::fingerprint::Pick;
 use onceward_http::key::KeyForm;
 use onceward_http::webhook::Receiver;
@@ -105,9 +105,9 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
         ("lease", Period(policy.lease()).to_string()),
         (
             "on_duplicate",
-            match policy.on_duplicate() {
-                OnDuplicate::Wait(at_most) => format!("wait, at most {}", Period(at_most)),
-                OnDuplicate::Conflict => "conflict".into(),
+            match policy.on_duplicate().wait_max() {
+                Some(at_most) => format!("wait, at most {}", Period(at_most)),
+                None => "conflict".into(),
             },
         ),
         ("record_wait", Period(route.record_wait()).to_string()),
@@ -115,9 +115,9 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
         ("on_unknown", unknown(effective)),
         (
             "on_expired",
-            match policy.on_expired() {
-                OnExpired::Run => "run: a late retry is a new intent".into(),
-                OnExpired::Refuse(kept) => format!("reject, for {}", KeepFor(kept)),
+            match policy.on_expired().tombstone() {
+                None => "run: a late retry is a new intent".into(),
+                Some(kept) => format!("reject, for {}", KeepFor(kept)),
             },
         ),
         ("never replayed", list(route.omitted_fields())),
@@ -146,6 +146,7 @@ fn rows(effective: &EffectiveRoute) -> Vec<(&'static str, String)> {
                 OnStoreFailure::PassUnguarded => {
                     "true: requests pass UNGUARDED while the store cannot be reached; a retry may then run twice".into()
                 }
+                other => other.name().into(),
             },
         ),
     ];
@@ -190,6 +191,7 @@ fn key(route: &Route) -> String {
         KeyForm::Strict => "strict: in quotes",
         KeyForm::Lenient => "lenient: with or without quotes",
         KeyForm::Raw => "raw: as it is",
+        other => other.name(),
     };
     let mut text = format!("{rule}, {form}, at least {} characters", shape.length_min());
     if let Some(pattern) = shape.pattern() {
@@ -230,6 +232,7 @@ fn compared(route: &Route) -> String {
             Pick::All => what.to_owned(),
             Pick::Only(only) => format!("{what} (only {})", list(only)),
             Pick::Except(except) => format!("{what} (except {})", list(except)),
+            _ => format!("{what} (in part)"),
         }
     }
     let rules = route.fingerprint();
@@ -275,6 +278,7 @@ fn unknown(effective: &EffectiveRoute) -> String {
         (Some(url), _) => format!("reconcile: GET {url}"),
         (None, OnUnknown::Hold) => "hold: not run again until it is settled".into(),
         (None, OnUnknown::Retry) => "retry: the upstream may receive it again, with a higher fence".into(),
+        (None, other) => other.name().into(),
     }
 }
 

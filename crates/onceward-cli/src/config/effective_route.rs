@@ -326,10 +326,7 @@ fn policy(mut policy: Policy, settings: &RouteSettings) -> Result<Policy, String
         policy =
             policy.to_builder().with_lease(lease.0).build().map_err(|error| format!("lease: {error}"))?;
     }
-    let preset_wait = match policy.on_duplicate() {
-        OnDuplicate::Wait(at_most) => Some(at_most),
-        OnDuplicate::Conflict => None,
-    };
+    let preset_wait = policy.on_duplicate().wait_max();
     let wait_at_most = settings.wait_at_most.map(|period| period.0);
     let duplicate = match (settings.on_duplicate, wait_at_most, preset_wait) {
         (Some(DuplicateSetting::Conflict), ..) | (None, None, None) => OnDuplicate::Conflict,

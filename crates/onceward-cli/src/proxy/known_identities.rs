@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use onceward::{Erase, Filter, Id, OnExpired, Onceward, Retention, Scan, ScanTarget, State};
+use onceward::{Erase, Filter, Id, Onceward, Retention, Scan, ScanTarget, State};
 
 use super::identity_terms::TermsTable;
 use super::own_records;
@@ -135,10 +135,8 @@ async fn renew(gateway: &Gateway) -> Result<(), String> {
 pub fn kept(routes: &Routes) -> Retention {
     let mut longest = Duration::ZERO;
     for route in routes.each() {
-        let expired = match route.route.policy().on_expired() {
-            OnExpired::Refuse(kept) => kept,
-            OnExpired::Run => Retention::For(Duration::ZERO),
-        };
+        let tombstone = route.route.policy().on_expired().tombstone();
+        let expired = tombstone.unwrap_or(Retention::For(Duration::ZERO));
         for status in (100..=599).filter_map(|status| StatusCode::from_u16(status).ok()) {
             match (route.route.retention_of(status), expired) {
                 (Retention::For(kept), Retention::For(expired)) => longest = longest.max(kept + expired),

@@ -75,6 +75,8 @@ pub enum UndoOrder {
 }
 
 /// Which direction of a step.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Its action.

@@ -46,6 +46,7 @@ impl Default for Rules {
 
 /// Which of several things count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Pick<T> {
     /// All of them.
     #[default]

@@ -233,6 +233,8 @@ async fn store(
             Ok(())
         }
         Enqueued::Refused(_) => Err(Problem::KeyExpired),
+        // Its sender delivers it again: an event is acknowledged only when it is certainly stored.
+        _ => Err(Problem::StoreUnavailable),
     })
 }
 

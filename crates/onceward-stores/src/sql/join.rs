@@ -24,6 +24,7 @@ pub enum Dialect {
 
 /// A value for a parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Value<'a> {
     /// Text: printable ASCII.
     Text(&'a str),
@@ -35,6 +36,7 @@ pub enum Value<'a> {
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Cell {
     /// Nothing.
     Null,

@@ -9,6 +9,8 @@ use crate::store::Due;
 
 /// The answer to an ask. A refusal is an answer too; [`Answer::into_result`] makes it an error for callers
 /// that use `?`.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// There is an outcome: of this very call, or recorded.
@@ -36,6 +38,8 @@ pub struct Completed {
 }
 
 /// Whether the receipt of a finished run is in the store.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// It is.

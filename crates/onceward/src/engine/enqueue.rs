@@ -15,6 +15,7 @@ use crate::transition::{self, Enqueue};
 
 /// The result of enqueueing an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Enqueued {
     /// It waits for a worker.
     Accepted,

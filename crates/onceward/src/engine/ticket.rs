@@ -94,6 +94,8 @@ impl PartialEq for Ticket {
 impl Eq for Ticket {}
 
 /// The result of a claim with a ticket.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// It is yours until the lease ends; renew it in time.
@@ -103,6 +105,8 @@ pub enum Claimed {
 }
 
 /// What became of a change made with a ticket.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one of it at a time, and its caller looks at it at once"

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use public_api::{CRATES, digest, list};
+use public_api::{CRATES, digest, exhaustive_by_accident, list};
 
 #[test]
 fn a_change_of_the_public_api_is_in_the_changelog() {
@@ -48,6 +48,29 @@ fn a_change_of_the_public_api_is_in_the_changelog() {
         "the public API has changed: say in CHANGELOG.md, under Unreleased, what is new for users, and make the line \
          there that names the listings `{line}`"
     );
+}
+
+/// A new variant or field must not break users by accident: what can grow is `#[non_exhaustive]`, and what must not be
+/// passed over says that a change of it is breaking.
+#[test]
+fn every_exhaustive_type_is_so_on_purpose() {
+    // Listed because a `pub use` with `#[doc(hidden)]` exports them, for the other crates of this workspace.
+    const HIDDEN: [&str; 8] = [
+        "admin::api::shape",
+        "admin::audit",
+        "admin::problem",
+        "breaker",
+        "decide",
+        "key_status",
+        "retry_decision",
+        "retry_state",
+    ];
+    for name in CRATES {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates").join(name);
+        let mut found = exhaustive_by_accident(&folder).unwrap();
+        found.retain(|item| !HIDDEN.iter().any(|module| item.starts_with(module)));
+        assert!(found.is_empty(), "{name} has types that are closed and do not say so: {found:#?}");
+    }
 }
 
 /// The lines that only one side has.

@@ -183,6 +183,7 @@ impl<E: Engine> Db<E> {
             Cell::Int(number) => number.to_string(),
             Cell::Text(text) => text.clone(),
             Cell::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            other => panic!("no text for {other:?}"),
         };
         Ok(cells.unwrap_or_default().iter().map(cell).collect::<Vec<_>>().join("|"))
     }

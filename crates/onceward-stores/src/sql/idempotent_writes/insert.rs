@@ -8,6 +8,8 @@ use crate::sql::join::Cell;
 use crate::sql::join::{Dialect, SqlTransaction, Value};
 
 /// The result of an insert.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// This call made the row.
@@ -61,6 +63,8 @@ async fn insert_unless_there<T: SqlTransaction>(
 }
 
 /// The result of an insert or change.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upserted {
     /// This call made the row.

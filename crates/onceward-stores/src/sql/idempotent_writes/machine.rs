@@ -103,6 +103,8 @@ impl<'a> Reason<'a> {
 }
 
 /// The result of a change of state.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// This call changed it. Its effects and its row of history commit with the transaction.

@@ -25,6 +25,8 @@ impl<'a> States<'a> {
 }
 
 /// The result of a change of state.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// This call changed it. Now is the time for side effects, and only now.

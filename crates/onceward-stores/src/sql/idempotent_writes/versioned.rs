@@ -44,6 +44,7 @@ pub enum TagColumn<'a> {
 
 /// The condition of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum If<'a> {
     /// The row has one of these tags (`If-Match: "…", "…"`).
     Match(&'a [&'a str]),
@@ -54,6 +55,8 @@ pub enum If<'a> {
 }
 
 /// The result of a conditional write.
+///
+/// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// It was written. The row has this tag now.

@@ -283,6 +283,7 @@ impl Asker<'_> {
                 require(so, ENQUEUED, "was told that it is there already, in a state that it was not in")
             }
             Enqueued::Refused(refusal) => self.refused(refusal),
+            _ => require(false, ENQUEUED, "was told something that this checker does not know"),
         }
     }
 

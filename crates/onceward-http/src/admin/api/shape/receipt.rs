@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::receipt::{Done, End, Held, Owner, Prior, Receipt, Status};
+use onceward::receipt::{Done, End, Held, Prior, Receipt, Status};
 use onceward::{Age, Attempt, Due, Id, OnUnknown, Unreadable};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -165,9 +165,9 @@ impl ReceiptShown {
             .map(|attempt| attempt.to_string()[..ATTEMPT_DIGITS].to_owned());
         match &receipt.status {
             Status::Held(Held { on_unknown, prior, owner, .. }) => {
-                shown.owner = Some(owner_name(*owner).into());
+                shown.owner = Some(owner.name().into());
                 shown.prior = prior_name(*prior);
-                shown.on_unknown = receipt.due.is_over().then(|| rule_name(*on_unknown).into());
+                shown.on_unknown = receipt.due.is_over().then(|| on_unknown.name().into());
             }
             Status::Waiting(waiting) => shown.prior = prior_name(waiting.prior),
             // Another one may be tried again as it is.
@@ -231,20 +231,6 @@ fn tries(status: &Status) -> Option<u16> {
         return Some(job.started);
     }
     status.claim().map(|claim| claim.tries)
-}
-
-fn owner_name(owner: Owner) -> &'static str {
-    match owner {
-        Owner::Run => "run",
-        Owner::Ticket => "ticket",
-    }
-}
-
-fn rule_name(rule: OnUnknown) -> &'static str {
-    match rule {
-        OnUnknown::Hold => "hold",
-        OnUnknown::Retry => "retry",
-    }
 }
 
 fn prior_name(prior: Prior) -> Option<String> {
