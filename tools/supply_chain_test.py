@@ -1,9 +1,10 @@
-"""Tests of tools/deny and tools/sbom. Run by ./check: python3 tools/supply_chain_test.py"""
+"""Tests of tools/deny and tools/sbom, and of what a user compiles. Run by ./check: python3 tools/supply_chain_test.py"""
 
 import importlib.machinery
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import tomllib
@@ -124,6 +125,65 @@ class Sbom(unittest.TestCase):
         self.assertEqual({each["ref"] for each in self.bill["dependencies"]}, references)
         for each in self.bill["dependencies"]:
             self.assertLessEqual(set(each["dependsOn"]), references)
+
+
+def tree(*options):
+    """What one package compiles, as `cargo tree` says: lines such as `bytes v1.11.0` or `hyper feature "client"`."""
+    command = ["cargo", "tree", "--locked", "--prefix", "none", *options]
+    lines = subprocess.run(command, cwd=TOOLS.parent, check=True, capture_output=True, text=True).stdout.splitlines()
+    return {line.partition(" (")[0] for line in lines if line}
+
+
+def features(of, *options):
+    """The features with which a package compiles one of its dependencies."""
+    lines = tree("--edges", "normal,features", *options)
+    return {line.split('"')[1] for line in lines if line.startswith(f"{of} feature ")}
+
+
+def names(*options):
+    return {line.split()[0] for line in tree("--edges", "normal", *options)}
+
+
+class Weight(unittest.TestCase):
+    """What a user compiles for one crate of ours. A bound leaves three crates of slack: more need a decision."""
+
+    def assert_light(self, bound, without, *options):
+        found = names(*options)
+        self.assertLessEqual(len(found), bound, f"{options}: {sorted(found)}")
+        self.assertFalse(found & set(without), options)
+
+    def test_the_core_is_small(self):
+        without = {"axum", "http", "hyper", "serde", "serde_json", "syn", "tower"}
+        self.assert_light(22, without, "--package", "onceward")
+
+    def test_a_store_of_ones_own_is_tested_without_servers_and_command_lines(self):
+        without = {"axum", "clap", "h2", "hyper", "rustls", "serde_json", "onceward-http", "onceward-stores"}
+        self.assert_light(28, without, "--package", "onceward-verify")
+
+    def test_the_client_has_no_server_and_no_store(self):
+        without = {"axum", "clap", "fjall", "h2", "onceward-flows", "onceward-stores", "onceward-verify"}
+        self.assert_light(117, without, "--package", "onceward-client")
+        self.assertNotIn("rustls", names("--package", "onceward-client", "--no-default-features"))
+        hyper = features("hyper", "--package", "onceward-client")
+        self.assertTrue("client" in hyper and "server" not in hyper, hyper)
+
+    def test_the_layer_has_no_server_and_no_store(self):
+        without = {"axum", "hyper", "onceward-stores", "reqwest", "rustls", "utoipa"}
+        self.assert_light(56, without, "--package", "onceward-http")
+
+    def test_the_binary_leaves_out_what_is_heavy_and_what_is_for_tests(self):
+        heavy = {"aws-sdk-dynamodb", "rdkafka", "rdkafka-sys", "async-nats", "lapin", "rabbitmq-stream-client", "opentelemetry"}
+        self.assertFalse(names("--package", "onceward-cli") & heavy)
+        self.assertLessEqual({"aws-sdk-dynamodb", "rdkafka"}, names("--package", "onceward-cli", "--features", "full"))
+        self.assertEqual(features("onceward-verify", "--package", "onceward-cli") - {"default"}, {"endpoint", "tls"})
+        stores = features("onceward-stores", "--package", "onceward-cli")
+        self.assertTrue("embedded" in stores and not stores & {"etcd", "dynamodb"}, stores)
+
+    def test_the_page_of_the_binary_says_how_many_crates_it_compiles(self):
+        page = (TOOLS.parent / "crates/onceward-cli/README.md").read_text()
+        said = int(re.search(r"compiles (\d+) crates", page)[1])
+        found = len(tree("--edges", "normal,build", "--package", "onceward-cli"))
+        self.assertAlmostEqual(said, found, delta=10)
 
 
 if __name__ == "__main__":
