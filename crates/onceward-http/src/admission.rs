@@ -1,17 +1,20 @@
 //! Limits the number of running intents and the memory for request bodies. Replays and duplicates do not count as
 //! running; they have bounds of their own, far above, and what runs does not count in those.
 
+mod builder;
+
+pub use builder::AdmissionBuilder;
+
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Id};
+use onceward::Id;
 use tokio::time::Instant;
 
 use crate::answer::SOON;
@@ -40,7 +43,7 @@ use crate::problem::Problem;
 ///   `quota-exceeded` before anything is claimed. Each new key is a receipt until its retention ends. Replays, duplicates and
 ///   retries of a key that has a receipt do not count, and a key that its run frees does not either.
 ///
-/// A limit of requests or intents is at least 1: see [`OncewardLayer::with_admission`](crate::OncewardLayer::with_admission).
+/// A limit of requests or intents is at least 1: see [`AdmissionBuilder::build`].
 #[derive(Debug)]
 pub struct Admission {
     running_max: usize,
@@ -66,7 +69,8 @@ pub struct Admission {
 }
 
 /// Among the extensions of a request: the client that its body and its run are charged to
-/// ([`Admission::with_body_bytes_per_address_max`], [`Admission::with_running_per_address_max`]). The server that accepts connections inserts it; requests without it
+/// ([`AdmissionBuilder::with_body_bytes_per_address_max`],
+/// [`AdmissionBuilder::with_running_per_address_max`]). The server that accepts connections inserts it; requests without it
 /// have no limit of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
@@ -113,53 +117,9 @@ impl Admission {
         Self::default()
     }
 
-    /// Sets how many intents may run at once.
-    pub fn with_running_max(mut self, intents: usize) -> Self {
-        self.running_max = intents;
-        self
-    }
-
-    /// Sets how many intents of one scope may run at once.
-    pub fn with_running_per_scope_max(mut self, intents: usize) -> Self {
-        self.running_per_scope_max = Some(intents);
-        self
-    }
-
-    /// Sets how many intents of one [`ClientAddress`] may run at once.
-    pub fn with_running_per_address_max(mut self, intents: usize) -> Self {
-        self.running_per_address_max = Some(intents);
-        self
-    }
-
-    /// Sets how many guarded requests may wait for a run or be looked up in the store at once. As many again are looked up
-    /// without waiting.
-    pub fn with_answering_max(mut self, requests: usize) -> Self {
-        self.answering_max = Some(requests);
-        self
-    }
-
-    /// Sets how many bytes of request bodies may be in memory at once.
-    pub fn with_body_bytes_max(mut self, bytes: usize) -> Self {
-        self.body_bytes_max = bytes;
-        self
-    }
-
-    /// Sets how many bytes of request bodies of one [`ClientAddress`] may be in memory at once.
-    pub fn with_body_bytes_per_address_max(mut self, bytes: usize) -> Self {
-        self.body_bytes_per_address_max = Some(bytes);
-        self
-    }
-
-    /// Sets how many new keys one scope may begin within a time.
-    pub fn with_new_keys_per_scope_max(mut self, keys: NonZeroU32, within: Duration) -> Self {
-        self.new_keys_per_scope = Some(NewKeys::new(keys, within));
-        self
-    }
-
-    /// Sets how many new keys one [`ClientAddress`] may begin within a time.
-    pub fn with_new_keys_per_address_max(mut self, keys: NonZeroU32, within: Duration) -> Self {
-        self.new_keys_per_address = Some(NewKeys::new(keys, within));
-        self
+    /// A builder that begins with the default limits.
+    pub fn builder() -> AdmissionBuilder {
+        AdmissionBuilder::new()
     }
 
     /// Of the bounds on new keys that are set: its name (`scope` or `address`), how much of it the caller has taken that has
@@ -182,22 +142,6 @@ impl Admission {
     /// How many guarded requests wait for a run or are looked up in the store now.
     pub fn answering(&self) -> usize {
         self.waiting.load(Ordering::Relaxed) + self.at_once.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn check_limits(&self) -> Result<(), Error> {
-        let limits = [
-            ("running_max", Some(self.running_max)),
-            ("running_per_scope_max", self.running_per_scope_max),
-            ("running_per_address_max", self.running_per_address_max),
-            ("answering_max", self.answering_max),
-        ];
-        match limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
-            None => Ok(()),
-            Some((name, _)) => {
-                let why = "must be at least 1: a limit of zero would refuse everything";
-                Err(Error::new(ErrorKind::Invalid, format!("admission: {name} {why}")))
-            }
-        }
     }
 
     /// Whether one more intent of this scope and client could run now. This reserves nothing.

@@ -12,7 +12,7 @@ fn refused<T>(admitted: Result<T, Problem>) -> &'static str {
 
 #[test]
 fn permits_are_returned() {
-    let admission = Admission::new().with_running_max(3).with_running_per_scope_max(2);
+    let admission = Admission::builder().with_running_max(3).with_running_per_scope_max(2).build().unwrap();
     let a = admission.enter(&id("a"), None).ok().unwrap();
     let b = admission.enter(&id("a"), None).ok().unwrap();
     assert_eq!(refused(admission.enter(&id("a"), None)), "quota-exceeded");
@@ -30,7 +30,7 @@ fn permits_are_returned() {
 
 #[test]
 fn bytes_are_returned() {
-    let admission = Admission::new().with_body_bytes_max(10);
+    let admission = Admission::builder().with_body_bytes_max(10).build().unwrap();
     let mut reserved = ReservedBytes::default();
     let mut take = |bytes| admission.take_bytes(&mut reserved, bytes).is_ok();
     assert!(take(6) && !take(5) && take(4));
@@ -42,7 +42,11 @@ fn bytes_are_returned() {
 
 #[test]
 fn one_client_cannot_take_the_memory_of_all() {
-    let admission = Admission::new().with_body_bytes_max(1 << 20).with_body_bytes_per_address_max(20_000);
+    let admission = Admission::builder()
+        .with_body_bytes_max(1 << 20)
+        .with_body_bytes_per_address_max(20_000)
+        .build()
+        .unwrap();
     let of = |address: [u8; 4]| ReservedBytes::of(Some(ClientAddress(address.into())));
     let (mut greedy, mut small, mut other) = (of([192, 0, 2, 1]), of([192, 0, 2, 1]), of([192, 0, 2, 2]));
     assert_eq!(admission.take_bytes(&mut greedy, 15_000), Ok(()));
@@ -62,7 +66,7 @@ fn one_client_cannot_take_the_memory_of_all() {
 
 #[test]
 fn one_address_cannot_take_all_that_may_run() {
-    let admission = Admission::new().with_running_per_address_max(2);
+    let admission = Admission::builder().with_running_per_address_max(2).build().unwrap();
     let (greedy, other) =
         (Some(ClientAddress([192, 0, 2, 1].into())), Some(ClientAddress([192, 0, 2, 2].into())));
     let first = admission.enter(&id("a"), greedy).ok();
@@ -81,7 +85,7 @@ fn one_address_cannot_take_all_that_may_run() {
 
 #[test]
 fn waiting_requests_have_a_bound_of_their_own_and_places_are_returned_once() {
-    let admission = Admission::new().with_running_max(2);
+    let admission = Admission::builder().with_running_max(2).build().unwrap();
     let wait = |scope: &str| {
         let place = admission.begin_answering(&id(scope), None).unwrap();
         assert!(place.waits(), "{scope}");
@@ -111,7 +115,7 @@ fn waiting_requests_have_a_bound_of_their_own_and_places_are_returned_once() {
 /// A scope is what a client says of itself; an address is not.
 #[test]
 fn an_address_with_many_scopes_leaves_places_for_others() {
-    let admission = Admission::new().with_answering_max(8);
+    let admission = Admission::builder().with_answering_max(8).build().unwrap();
     let at = |last: u8| Some(ClientAddress([192, 0, 2, last].into()));
     let mut places = Vec::new();
     for scope in 0..100 {

@@ -83,14 +83,9 @@ impl OncewardLayer {
         self
     }
 
-    /// Sets the limits of running intents, which the layers of all routes of one process may share. Panics if a limit of
-    /// requests or intents is zero: it would refuse every one.
+    /// Sets the limits of running intents, which the layers of all routes of one process may share.
     pub fn with_admission(mut self, admission: impl Into<Arc<Admission>>) -> Self {
-        let admission = admission.into();
-        if let Err(error) = admission.check_limits() {
-            panic!("{error}");
-        }
-        self.shared = Arc::new(LayerState { admission, ..LayerState::clone(&self.shared) });
+        self.shared = Arc::new(LayerState { admission: admission.into(), ..LayerState::clone(&self.shared) });
         self
     }
 }

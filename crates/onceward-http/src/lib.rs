@@ -52,7 +52,7 @@ mod transact;
 pub mod webhook;
 
 pub use action::{Action, Effect, StatusClass};
-pub use admission::{Admission, ClientAddress};
+pub use admission::{Admission, AdmissionBuilder, ClientAddress};
 pub use body::{BoxError, ResponseBody};
 pub use closes::ClosesField;
 pub use cors::{AllowedOrigins, FromBrowser};

@@ -36,7 +36,7 @@ pub fn admission(settings: &Settings) -> Result<Admission, String> {
     let running_per_address_max =
         settings.in_flight_per_address_max.map_or(running_max.div_ceil(2), NonZeroUsize::get);
     let per_address_max = settings.body_bytes_per_address_max.map_or(body_bytes_max / 2, |size| size.0);
-    let mut admission = Admission::new()
+    let mut admission = Admission::builder()
         .with_running_max(running_max)
         .with_running_per_address_max(running_per_address_max)
         .with_body_bytes_max(body_bytes_max)
@@ -53,7 +53,7 @@ pub fn admission(settings: &Settings) -> Result<Admission, String> {
     if let Some(requests) = settings.answering_max {
         admission = admission.with_answering_max(requests.get());
     }
-    Ok(admission)
+    admission.build().map_err(|error| error.to_string())
 }
 
 pub fn path_rules(settings: &Settings) -> PathRules {
