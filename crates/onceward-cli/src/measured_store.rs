@@ -41,7 +41,7 @@ pub type ReadGroups = Arc<dyn Fn() -> GroupCommits + Send + Sync>;
 /// store can lose is logged, if the address has accepted that.
 pub async fn open(url: &str) -> onceward::Result<(OncewardBuilder, Arc<StoreMetrics>)> {
     let opened = onceward_stores::open_with_metrics(url).await?;
-    let (store, metrics) = measure(opened.store, opened.groups);
+    let (store, metrics) = measure(opened.store, opened.group_commits);
     let builder = Onceward::builder(store);
     let builder = match opened.front {
         None => builder,

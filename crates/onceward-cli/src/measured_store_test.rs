@@ -45,7 +45,7 @@ async fn a_store_that_batches_internally_reports_its_own_group_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let opened =
         onceward_stores::open_with_metrics(&format!("embedded:{}", folder.path().display())).await.unwrap();
-    let (store, metrics) = measure(opened.store, opened.groups);
+    let (store, metrics) = measure(opened.store, opened.group_commits);
     store.swap(&[swap("a"), swap("b"), swap("c")]).await.unwrap();
     store.swap(&[swap("d")]).await.unwrap();
     let text = text(&metrics);

@@ -27,7 +27,7 @@ pub struct Args {
     store: String,
 
     /// Give the database another identity: after it was restored from a backup, so that nothing that a front
-    /// (`front=redis://…`) has of its previous life is believed.
+    /// (`front=redis://…`) has from before the restore is believed.
     #[arg(long)]
     new_identity: bool,
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use onceward_client::{
-    Answer, BreakerConfig, Client, Error, ErrorKind, Intent, ListWhich, RetryConfig, Settlement, WhenOpen,
+    BreakerConfig, Client, Error, ErrorKind, Intent, ListWhich, Reply, RetryConfig, SettleIntent, WhenOpen,
     is_credential,
 };
 
@@ -248,13 +248,13 @@ impl Args {
                 answer.headers_mut().extend(fields);
                 let question =
                     "It happened, and every later run gets the answer that you give. Settle it as done?";
-                (Settlement::Done(answer), question)
+                (SettleIntent::Done(answer), question)
             }
             (SettleAs::Done, None) => {
                 return Err("--settle done needs --status, the status of the answer for later runs".into());
             }
             (SettleAs::NotDone, None) if self.body.is_none() && fields.is_empty() => (
-                Settlement::NotDone,
+                SettleIntent::NotDone,
                 "It did NOT happen, and the next run sends it again. Settle it as not done?",
             ),
             (SettleAs::NotDone, _) => {
@@ -317,7 +317,7 @@ fn line(intent: &Intent) -> String {
     columns.join("\t").trim_end().to_owned()
 }
 
-fn print(answer: &Answer, include: bool) -> std::io::Result<()> {
+fn print(answer: &Reply, include: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if include {
         writeln!(out, "HTTP {}", answer.status())?;
@@ -330,7 +330,7 @@ fn print(answer: &Answer, include: bool) -> std::io::Result<()> {
     out.flush()
 }
 
-fn exit_of(answer: &Answer) -> Exit {
+fn exit_of(answer: &Reply) -> Exit {
     let status = answer.status();
     if status.is_client_error() || status.is_server_error() { Exit::Refused } else { Exit::Answered }
 }

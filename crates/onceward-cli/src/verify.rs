@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use onceward_verify::endpoint::report::Report;
 use onceward_verify::endpoint::{
-    Check, Effects, Error, KeyForm, Pattern, Progress, Scheme, Version, Webhook, scenarios,
+    Check, Effects, Error, HttpVersion, KeyNotation, Pattern, Progress, Scheme, Webhook, scenarios,
 };
 
 use crate::input::header_fields;
@@ -319,8 +319,8 @@ impl Args {
             .with_key_parameter(self.key_parameter.clone())
             .with_headers(header_fields(&self.headers)?)
             .with_key_header(&self.key_header)
-            .with_key_form(if self.raw_key { KeyForm::Raw } else { KeyForm::Quoted })
-            .with_version(if self.http2 { Version::Http2 } else { Version::Http1 })
+            .with_key_notation(if self.raw_key { KeyNotation::Raw } else { KeyNotation::Quoted })
+            .with_version(if self.http2 { HttpVersion::Http2 } else { HttpVersion::Http1 })
             .with_authorities(self.authorities.clone())
             .with_clients(self.clients)
             .with_rounds(self.rounds)

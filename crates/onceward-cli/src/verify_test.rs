@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use onceward_verify::endpoint::{Effects, KeyForm, Version};
+use onceward_verify::endpoint::{Effects, HttpVersion, KeyNotation};
 
 use super::{Args, duration, field};
 
@@ -93,7 +93,7 @@ fn a_printed_command_is_parsed_into_the_same_check() {
         .map(|line| line.args.check(&line.args.urls[0]))
         .expect("it is understood")
         .expect("read");
-    assert_eq!((check.key_form, check.version, check.clients), (KeyForm::Raw, Version::Http2, 7));
+    assert_eq!((check.key_notation, check.version, check.clients), (KeyNotation::Raw, HttpVersion::Http2, 7));
     assert_eq!(check.effects, Effects::Url { url: "http://app/n".into(), pointer: "/n".into() });
     assert_eq!(
         check.command_line("crash"),

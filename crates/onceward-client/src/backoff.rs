@@ -9,20 +9,20 @@ use super::random::Chance;
 /// together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Backoff {
+pub struct JitteredBackoff {
     /// The longest pause before the first retry.
     pub first: Duration,
     /// The longest pause before any retry.
     pub longest: Duration,
 }
 
-impl Default for Backoff {
+impl Default for JitteredBackoff {
     fn default() -> Self {
         Self { first: Duration::from_millis(100), longest: Duration::from_secs(20) }
     }
 }
 
-impl Backoff {
+impl JitteredBackoff {
     /// Pauses of up to `first` before the first retry, up to twice as long before each further one, and never longer
     /// than `longest`.
     pub fn new(first: Duration, longest: Duration) -> Self {

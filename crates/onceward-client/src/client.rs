@@ -7,7 +7,6 @@ use http::Method;
 use onceward::{Clock, Effect, Retention, Store, StoreFuture};
 use tokio::sync::OnceCell;
 
-use super::answer::Answer;
 use super::client_builder::ClientBuilder;
 use super::counts::Counts;
 use super::credentials::Credentials;
@@ -22,6 +21,7 @@ use super::retry_config::RetryConfig;
 use super::retry_decision::Sent;
 use super::retry_loop::{CallEnd, CallResult, RetryContext, drive};
 use super::retry_state::RetryState;
+use super::server_reply::Reply;
 use super::url_cache::UrlCache;
 
 /// Sends HTTP requests whose retries cannot repeat an effect. Cheap to clone; clones share everything.
@@ -148,7 +148,7 @@ impl Client {
         &self,
         prepared: &PreparedRequest,
         call_at_most: Duration,
-    ) -> Result<Answer> {
+    ) -> Result<Reply> {
         let ClientInner { shared, exchange, .. } = &*self.inner;
         let host = shared.hosts.host(prepared.authority());
         let config = RetryConfig { call_at_most, ..shared.config };
@@ -168,7 +168,7 @@ pub(crate) struct CallFailure {
 }
 
 /// Turns the result of the retry loop into the result for the caller.
-pub(crate) fn finish(shared: &RetryContext, result: CallResult<Exchanged>) -> Result<Answer, CallFailure> {
+pub(crate) fn finish(shared: &RetryContext, result: CallResult<Exchanged>) -> Result<Reply, CallFailure> {
     let CallResult { ended, mut report, was_sent } = result;
     let effect = match was_sent {
         Sent::No => Effect::None,
@@ -187,7 +187,7 @@ pub(crate) fn finish(shared: &RetryContext, result: CallResult<Exchanged>) -> Re
                 let error = done_without_answer(done).report_is(report);
                 return Err(CallFailure { error, why: None, done: Some(done) });
             }
-            Ok(Answer::new(response, report))
+            Ok(Reply::new(response, report))
         }
         CallEnd::Finished(Err(NoAnswer::TooLarge(status))) => Err(CallFailure {
             error: too_large(status).report_is(report),
@@ -243,6 +243,6 @@ fn describe(last: &Exchanged) -> String {
 }
 
 /// An answer from the client's own journal.
-pub(crate) fn from_journal(response: http::Response<bytes::Bytes>) -> Answer {
-    Answer::new(Box::new(response), Report { source: Source::Journal, ..Report::default() })
+pub(crate) fn from_journal(response: http::Response<bytes::Bytes>) -> Reply {
+    Reply::new(Box::new(response), Report { source: Source::Journal, ..Report::default() })
 }

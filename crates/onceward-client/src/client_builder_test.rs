@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onceward::Retention;
 
-use super::super::{Backoff, BreakerConfig, Client, ErrorKind, RetryConfig};
+use super::super::{BreakerConfig, Client, ErrorKind, JitteredBackoff, RetryConfig};
 use super::*;
 
 #[track_caller]
@@ -26,7 +26,10 @@ fn limits_that_cannot_work_are_refused() {
         (limits().with_tries_max(0), "no try"),
         (limits().with_try_at_most(Duration::ZERO), "one try"),
         (limits().with_call_at_most(Duration::ZERO), "call_at_most"),
-        (limits().with_backoff(Backoff::new(Duration::from_secs(2), Duration::from_secs(1))), "backoff"),
+        (
+            limits().with_backoff(JitteredBackoff::new(Duration::from_secs(2), Duration::from_secs(1))),
+            "backoff",
+        ),
         (limits().with_honoured_for(Duration::ZERO), "honoured"),
         (limits().with_breaker(BreakerConfig::default().with_failures_percent(0)), "breaker"),
         (limits().with_breaker(BreakerConfig::default().with_probes(0)), "breaker"),

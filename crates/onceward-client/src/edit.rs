@@ -6,10 +6,10 @@ use http::header::{CONTENT_TYPE, ETAG, IF_MATCH};
 use http::{HeaderValue, StatusCode};
 use onceward_http::EntityTag;
 
-use super::answer::Answer;
 use super::client::Client;
 use super::error::{Error, Result};
 use super::request::Request;
+use super::server_reply::Reply;
 
 /// How often a conflict is merged, unless it is set.
 const MERGES_MAX: u32 = 3;
@@ -47,11 +47,11 @@ pub struct Edit {
 #[non_exhaustive]
 pub struct EditConflict<'a> {
     /// The version that was seen before the edit.
-    pub base: &'a Answer,
+    pub base: &'a Reply,
     /// The body that was to be saved.
     pub mine: &'a Bytes,
     /// The version that is there now.
-    pub theirs: &'a Answer,
+    pub theirs: &'a Reply,
 }
 
 /// The result of an edit.
@@ -61,13 +61,13 @@ pub struct EditConflict<'a> {
 #[must_use]
 pub enum Edited {
     /// The server has answered the last save: it is saved if the status says so.
-    Answered(Answer),
+    Answered(Reply),
     /// The save was refused, and the current version is byte for byte what was to be saved. Mostly the answer of an
     /// earlier try was lost.
-    AlreadyThere(Answer),
+    AlreadyThere(Reply),
     /// Not saved: the hook declined, the bound was reached, or the resource cannot be read any more. This is the answer
     /// of the last read.
-    Conflict(Answer),
+    Conflict(Reply),
 }
 
 impl Client {
@@ -92,7 +92,7 @@ impl Edit {
     /// the server keeps receipts of `PUT`. **Dropping** the future stops it; a save that was sent may still take effect.
     pub async fn save(
         self,
-        seen: &Answer,
+        seen: &Reply,
         mine: impl Into<Bytes>,
         mut merge: impl FnMut(EditConflict<'_>) -> Option<Bytes>,
     ) -> Result<Edited> {
@@ -130,7 +130,7 @@ impl Edit {
     }
 }
 
-impl Answer {
+impl Reply {
     /// The tag of the version that this answer is about; `None` without an `ETag`, or with one that cannot be read. Bytes
     /// that are no UTF-8 are read one by one, as Latin-1; [`Edit`] sends such a tag as it came.
     pub fn entity_tag(&self) -> Option<EntityTag> {
@@ -161,7 +161,7 @@ impl Request {
 
 fn no_tag() -> Error {
     Error::invalid(
-        "the version that was seen has no ETag, so that it cannot be told whether somebody else has changed it; have \
+        "the version that was seen has no ETag, so that it cannot be told whether another client has changed it; have \
          the server send one",
     )
 }

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use onceward::{Completed, Effect, Fingerprint, Id, Lease, Outcome, Prior, Refusal, Stopped, Verdict};
 use tokio::sync::oneshot;
 
-use super::answer::Answer;
 use super::client::{Client, finish, from_journal};
 use super::error::{Error, ErrorKind, Result};
 use super::exchange::Exchanged;
@@ -21,6 +20,7 @@ use super::retry_config::RetryConfig;
 use super::retry_decision::Sent;
 use super::retry_loop::{CallResult, RetryContext, drive};
 use super::retry_state::{RetryState, StopReason};
+use super::server_reply::Reply;
 use super::stored_request::StoredRequest;
 use onceward_http::snapshot;
 
@@ -40,10 +40,10 @@ impl CallerRequest {
 }
 
 /// Sends the result of a call to its caller, once.
-struct AnswerSender(Option<oneshot::Sender<Result<Answer>>>);
+struct AnswerSender(Option<oneshot::Sender<Result<Reply>>>);
 
 impl AnswerSender {
-    fn tell(&mut self, end: Result<Answer>) {
+    fn tell(&mut self, end: Result<Reply>) {
         if let Some(tell) = self.0.take() {
             // The caller may have been dropped.
             let _ = tell.send(end);
@@ -54,9 +54,9 @@ impl AnswerSender {
 /// How the sending ended, before it is recorded.
 pub(crate) enum SendEnd {
     /// With an answer, which is returned while it is being recorded.
-    Answered(Answer),
+    Answered(Reply),
     /// With a result that is returned after the receipt is written.
-    Ended(Result<Answer>),
+    Ended(Result<Reply>),
 }
 
 impl SendEnd {
@@ -73,7 +73,7 @@ impl Client {
         prepared: Box<PreparedRequest>,
         intent: Option<String>,
         call_at_most: Duration,
-    ) -> Result<Answer> {
+    ) -> Result<Reply> {
         let journal = self.journal().await?;
         let id = match &intent {
             Some(name) => journal.id(name),
@@ -234,7 +234,7 @@ impl Client {
     }
 
     /// Decodes the answer in a recorded outcome.
-    fn recorded_answer(&self, outcome: &Outcome) -> Result<Answer> {
+    fn recorded_answer(&self, outcome: &Outcome) -> Result<Reply> {
         self.inner.shared.counters.replays_from_journal.one();
         snapshot::decode(outcome.body()).map(from_journal).ok_or_else(|| {
             let detail = "the recorded answer cannot be read; was it written by a newer version?";

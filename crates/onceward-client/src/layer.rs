@@ -17,10 +17,10 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::TRY_NUMBER;
-use super::answer_body::AnswerBody;
 use super::counts::Counts;
 use super::error::Error;
 use super::key_status::KeyStatus;
+use super::reply_body::ReplyBody;
 use super::retry_after::{expires_in, retry_after};
 use super::retry_config::RetryConfig;
 use super::retry_decision::{Guard, Sent, TryResult};
@@ -120,7 +120,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<AnswerBody<B>>;
+    type Response = Response<ReplyBody<B>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -142,7 +142,7 @@ impl RetryLayer {
         &self,
         mut service: S,
         request: Request<I>,
-    ) -> Result<Response<AnswerBody<B>>, BoxError>
+    ) -> Result<Response<ReplyBody<B>>, BoxError>
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone,
         S::Error: Into<BoxError>,
@@ -199,7 +199,7 @@ impl RetryLayer {
 async fn call<S, B>(
     mut service: S,
     request: Request<Full<Bytes>>,
-) -> Result<(TryResult, Response<AnswerBody<B>>), BoxError>
+) -> Result<(TryResult, Response<ReplyBody<B>>), BoxError>
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>>,
     S::Error: Into<BoxError>,
@@ -208,7 +208,7 @@ where
 {
     poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
     let (head, body) = service.call(request).await.map_err(Into::into)?.into_parts();
-    let mut body = AnswerBody::new(body);
+    let mut body = ReplyBody::new(body);
     let (mut key_status, mut hint) = (KeyStatus::NotStated, None);
     if !head.status.is_success() {
         hint = retry_after(&head.headers, SystemTime::now());

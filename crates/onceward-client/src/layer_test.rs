@@ -13,7 +13,7 @@ use super::*;
 use onceward_http::problem::Problem;
 
 /// What the service under the layer does with a try.
-enum Reply {
+enum ScriptedReply {
     Answer(Response<Full<Bytes>>),
     Break(io::ErrorKind),
 }
@@ -21,7 +21,7 @@ enum Reply {
 /// A service that gives one reply after the other and remembers what it was sent.
 #[derive(Clone, Default)]
 struct Script {
-    replies: Arc<Mutex<VecDeque<Reply>>>,
+    replies: Arc<Mutex<VecDeque<ScriptedReply>>>,
     sent: Arc<Mutex<Vec<(String, String, Bytes)>>>,
 }
 
@@ -42,8 +42,8 @@ impl Service<Request<Full<Bytes>>> for Script {
         let mut sent = self.sent.lock().unwrap();
         sent.push((key, number, bytes_of(body)));
         ready(match self.replies.lock().unwrap().pop_front().unwrap() {
-            Reply::Answer(response) => Ok(response),
-            Reply::Break(kind) => Err(kind.into()),
+            ScriptedReply::Answer(response) => Ok(response),
+            ScriptedReply::Break(kind) => Err(kind.into()),
         })
     }
 }
@@ -57,20 +57,20 @@ fn bytes_of(body: Full<Bytes>) -> Bytes {
     }
 }
 
-fn status(status: u16) -> Reply {
-    Reply::Answer(Response::builder().status(status).body(Full::from("said")).unwrap())
+fn status(status: u16) -> ScriptedReply {
+    ScriptedReply::Answer(Response::builder().status(status).body(Full::from("said")).unwrap())
 }
 
-fn problem(problem: Problem) -> Reply {
+fn problem(problem: Problem) -> ScriptedReply {
     let status = problem.status();
-    Reply::Answer(problem.into_response(status).map(Full::new))
+    ScriptedReply::Answer(problem.into_response(status).map(Full::new))
 }
 
 /// What a request comes to under a script.
 async fn send(
     method: Method,
-    replies: Vec<Reply>,
-) -> (Script, Result<Response<AnswerBody<Full<Bytes>>>, BoxError>) {
+    replies: Vec<ScriptedReply>,
+) -> (Script, Result<Response<ReplyBody<Full<Bytes>>>, BoxError>) {
     let script = Script::default();
     script.replies.lock().unwrap().extend(replies);
     let config = RetryConfig::default().with_budget(BudgetConfig::UNLIMITED).with_breaker(BreakerConfig::OFF);
@@ -85,7 +85,7 @@ async fn send(
 async fn every_try_is_the_same_but_for_its_number() {
     let (script, answer) = send(
         Method::POST,
-        vec![status(503), Reply::Break(io::ErrorKind::ConnectionReset), status(429), status(201)],
+        vec![status(503), ScriptedReply::Break(io::ErrorKind::ConnectionReset), status(429), status(201)],
     )
     .await;
     let answer = answer.unwrap();
@@ -128,7 +128,7 @@ async fn an_error_says_whether_anything_left() {
         (io::ErrorKind::ConnectionRefused, onceward::Effect::None),
         (io::ErrorKind::ConnectionReset, onceward::Effect::Maybe),
     ] {
-        let (_, answer) = send(Method::POST, (0..10).map(|_| Reply::Break(kind)).collect()).await;
+        let (_, answer) = send(Method::POST, (0..10).map(|_| ScriptedReply::Break(kind)).collect()).await;
         let error = answer.unwrap_err().downcast::<Error>().unwrap();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::GaveUp, effect), "{error}");
     }

@@ -14,7 +14,7 @@
 // | `retry_loop.rs` | sends, waits and retries until a call ends |
 // | `client.rs`, `client_builder.rs`, `request.rs`, `prepared_request.rs`, `exchange.rs`, `url_cache.rs` | the client over reqwest |
 // | `edit.rs` | edits with `If-Match`, and a merge hook for conflicts |
-// | `layer.rs`, `answer_body.rs` | the same for any tower service |
+// | `layer.rs`, `reply_body.rs` | the same for any tower service |
 // | `journal.rs`, `stored_request.rs` | one receipt per intent, and the encoding of the request in it |
 // | `journaled.rs`, `resume.rs` | sends one intent of the journal; resumes all open intents |
 // | `credentials.rs` | the header fields that never enter a journal |
@@ -24,8 +24,6 @@
 // | `tls.rs` | `https`, behind the feature `rustls` |
 // | `report.rs`, `counts.rs` | the report of one call, and counters |
 
-mod answer;
-mod answer_body;
 mod backoff;
 mod breaker;
 mod budget;
@@ -48,6 +46,7 @@ mod layer;
 mod list;
 mod prepared_request;
 mod random;
+mod reply_body;
 mod report;
 mod request;
 mod resume;
@@ -56,15 +55,14 @@ mod retry_config;
 mod retry_decision;
 mod retry_loop;
 mod retry_state;
+mod server_reply;
 mod settle;
 mod stored_request;
 #[cfg(feature = "rustls")]
 mod tls;
 mod url_cache;
 
-pub use answer::Answer;
-pub use answer_body::AnswerBody;
-pub use backoff::Backoff;
+pub use backoff::JitteredBackoff;
 pub use breaker::{BreakerConfig, WhenOpen};
 pub use budget::BudgetConfig;
 pub use client::Client;
@@ -75,11 +73,13 @@ pub use edit::{Edit, EditConflict, Edited};
 pub use error::{Error, ErrorKind, Result};
 pub use layer::{RetryLayer, RetryLayerBuilder, RetryService};
 pub use list::{Intent, IntentRequest, IntentState, ListWhich};
+pub use reply_body::ReplyBody;
 pub use report::{FAILURES_MAX, Failure, FailureCause, Report, ServerRecord, Source};
 pub use request::Request;
 pub use resume::Resumed;
 pub use retry_config::RetryConfig;
-pub use settle::Settlement;
+pub use server_reply::Reply;
+pub use settle::SettleIntent;
 
 /// The types in this crate's signatures that come from other crates.
 pub use onceward_http::EntityTag;

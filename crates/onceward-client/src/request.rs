@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use super::answer::Answer;
 use super::client::Client;
 use super::credentials::Credentials;
 use super::error::{Error, Result};
 use super::prepared_request::{Key, PreparedRequest};
+use super::server_reply::Reply;
 use super::{Guard, TRY_NUMBER};
 use onceward_http::BoxError;
 use onceward_http::headers::IDEMPOTENCY_KEY;
@@ -159,7 +159,7 @@ impl Request {
     /// With a journal, key and request are durable before the first byte is sent; the answer is being recorded when
     /// this returns ([`Client::recorded`] waits for it). **Dropping** the future stops the call; what the journal
     /// holds by then is finished by [`Client::resume`] or by the next call with the same intent.
-    pub async fn send(self) -> Result<Answer> {
+    pub async fn send(self) -> Result<Reply> {
         let Self { client, parts } = self;
         let Parts { mut prepared, key_source, intent, call_at_most } = parts?;
         let max = client.request_bytes_max();

@@ -6,11 +6,11 @@ use onceward::receipt::{Receipt, Status};
 use onceward::{Filter, Id, ReceiptPage, Refusal, Scan, ScanTarget, State, TextMatch};
 use tokio::task::{JoinError, JoinSet};
 
-use super::answer::Answer;
 use super::client::Client;
 use super::error::{Error, Result};
 use super::journal::{Journal, OPERATION};
 use super::journaled::{SendEnd, refused};
+use super::server_reply::Reply;
 
 /// An intent that was open, and its result.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Resumed {
     /// Its name.
     pub intent: String,
     /// Its answer, or why there is none yet.
-    pub result: Result<Answer>,
+    pub result: Result<Reply>,
 }
 
 /// Number of intents that are resumed at the same time, so that a restart does not overload the server.
@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// Sends an intent if it is open and no other call is sending it.
-    async fn resume_intent(&self, id: &Id) -> Result<Option<Answer>> {
+    async fn resume_intent(&self, id: &Id) -> Result<Option<Reply>> {
         let journal = self.journal().await?;
         let Some(mut found) = journal.onceward.receipt(id).await.map_err(Error::journal)? else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Client {
     }
 
     /// Sends the request in exactly this receipt. If the receipt has changed meanwhile, nothing is sent.
-    async fn send_found(&self, journal: &Journal, id: &Id, found: &Receipt) -> Result<Option<Answer>> {
+    async fn send_found(&self, journal: &Journal, id: &Id, found: &Receipt) -> Result<Option<Reply>> {
         let call_at_most = self.config().call_at_most;
         let mut sent = None;
         let work = async |lease| self.work(journal, &lease, None, call_at_most, &mut sent).await;

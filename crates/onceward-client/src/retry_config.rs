@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::backoff::Backoff;
+use super::backoff::JitteredBackoff;
 use super::breaker::BreakerConfig;
 use super::budget::BudgetConfig;
 use super::error::{Error, Result};
@@ -28,7 +28,7 @@ pub struct RetryConfig {
     /// How long a call may take in all: 2 min. No try outlasts it, and no pause begins that would end after it.
     pub call_at_most: Duration,
     /// The pauses between tries.
-    pub backoff: Backoff,
+    pub backoff: JitteredBackoff,
     /// The upper bound of a `Retry-After`: 5 min. A longer one is shortened to this.
     pub retry_after_max: Duration,
     /// How long a server is assumed to honour a key if it does not send `Idempotency-Expires`, counted
@@ -47,7 +47,7 @@ impl Default for RetryConfig {
             tries_max: 10,
             try_at_most: Duration::from_secs(30),
             call_at_most: Duration::from_secs(120),
-            backoff: Backoff::default(),
+            backoff: JitteredBackoff::default(),
             retry_after_max: Duration::from_secs(300),
             honoured_for: Duration::from_hours(24),
             budget: BudgetConfig::default(),
@@ -77,7 +77,7 @@ impl RetryConfig {
     }
 
     /// Sets the pauses between tries.
-    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+    pub fn with_backoff(mut self, backoff: JitteredBackoff) -> Self {
         self.backoff = backoff;
         self
     }

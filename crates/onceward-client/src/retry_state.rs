@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::backoff::Backoff;
+use super::backoff::JitteredBackoff;
 use super::random::Chance;
 use super::retry_config::RetryConfig;
 use super::retry_decision::{Decision, Guard, Sent, TryResult, decide};
@@ -68,7 +68,7 @@ pub struct RetryState {
 struct TryLimits {
     tries_max: u32,
     try_at_most: Duration,
-    backoff: Backoff,
+    backoff: JitteredBackoff,
     retry_after_max: Duration,
 }
 

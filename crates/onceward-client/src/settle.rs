@@ -13,7 +13,7 @@ use super::journaled::bad_name;
 /// The settlement of an intent whose outcome was unknown.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Settlement {
+pub enum SettleIntent {
     /// It happened. Every later call with that name gets this answer.
     Done(Response<Bytes>),
     /// It did not happen. The next call with that name is sent, as a new intent with a new key.
@@ -30,12 +30,12 @@ impl Client {
     /// [resumed](Client::resume) instead; anything else is
     /// [`ErrorKind::NotUnknown`]. Settling the same way again changes nothing. **Dropping** the future
     /// leaves the intent settled or not; settle it again to be sure.
-    pub async fn settle(&self, intent: &str, settlement: Settlement) -> Result<()> {
+    pub async fn settle(&self, intent: &str, settlement: SettleIntent) -> Result<()> {
         let journal = self.journal().await?;
         let id = journal.id(intent).map_err(bad_name)?;
         let outcome = match settlement {
-            Settlement::Done(response) => Some(journal.outcome(&response)),
-            Settlement::NotDone => None,
+            SettleIntent::Done(response) => Some(journal.outcome(&response)),
+            SettleIntent::NotDone => None,
         };
         for _ in 0..ROUNDS_MAX {
             if let Settled::Yes = settle(journal, &id, outcome.as_ref()).await? {

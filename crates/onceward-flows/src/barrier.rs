@@ -1,4 +1,4 @@
-//! A barrier for participants of a saga that somebody else coordinates: in the participant's own transaction it decides
+//! A barrier for participants of a saga that another service coordinates: in the participant's own transaction it decides
 //! whether an action or its undo is to run, by idempotency keys made of saga, step and direction.
 //!
 //! | call | what was there | the barrier says |

@@ -127,7 +127,7 @@ impl Saga {
 
     /// Starts a saga and drives it here, as far as it goes now. Its receipt is claimed as it is written, so that no worker
     /// has to find it first: two writes for the saga itself instead of three writes and a read. A saga that has been
-    /// started before is driven too, unless somebody else does it.
+    /// started before is driven too, unless another process does it.
     ///
     /// Run workers all the same. They go on with what waits (for a timer, a signal, a pause between tries), and with what
     /// is left if this process dies or this future is dropped.
@@ -261,7 +261,7 @@ impl Saga {
 pub enum Driven {
     /// It has ended.
     Ended(Ended),
-    /// It waits, or somebody else drives it; [`Saga::view`] tells. Workers go on with it.
+    /// It waits, or another process drives it; [`Saga::view`] tells. Workers go on with it.
     Continues,
     /// The key was used with another input, was cancelled, or is past its retention.
     Refused(Refusal),

@@ -18,7 +18,7 @@ use onceward::{Prior, Retention};
 ///
 /// A forwarder can override the route's table with an `Action` among the extensions of its response: 502 with
 /// [`Action::Retry`] where nothing was sent, 504 with [`Action::Unknown`] where the request was sent and no answer
-/// came. A handler rather says what it knows about its effect, with an [`Effect`].
+/// came. A handler rather says what it knows about its effect, with a [`ReportedEffect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
@@ -46,16 +46,16 @@ impl Action {
 ///
 /// ```
 /// # use axum::{Extension, http::StatusCode, response::IntoResponse};
-/// # use onceward_http::Effect;
+/// # use onceward_http::ReportedEffect;
 /// async fn charge() -> impl IntoResponse {
 ///     // The provider was not called, so the same key may be tried again.
-///     (StatusCode::SERVICE_UNAVAILABLE, Extension(Effect::None), "out of connections")
+///     (StatusCode::SERVICE_UNAVAILABLE, Extension(ReportedEffect::None), "out of connections")
 /// }
 /// # let _: axum::routing::MethodRouter = axum::routing::post(charge);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Effect {
+pub enum ReportedEffect {
     /// Nothing happened: the key is free again.
     None,
     /// It was decided: this response is the answer, and is kept and replayed.
@@ -64,12 +64,12 @@ pub enum Effect {
     Unknown,
 }
 
-impl From<Effect> for Action {
-    fn from(effect: Effect) -> Self {
+impl From<ReportedEffect> for Action {
+    fn from(effect: ReportedEffect) -> Self {
         match effect {
-            Effect::None => Self::Retry,
-            Effect::Decided => Self::Replay,
-            Effect::Unknown => Self::Unknown,
+            ReportedEffect::None => Self::Retry,
+            ReportedEffect::Decided => Self::Replay,
+            ReportedEffect::Unknown => Self::Unknown,
         }
     }
 }

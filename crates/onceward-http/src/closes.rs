@@ -256,7 +256,7 @@ impl Closing {
 enum Looked {
     Found(Found),
     Running(Duration),
-    /// Somebody was quicker.
+    /// Another request was quicker.
     Changed,
 }
 

@@ -47,7 +47,7 @@ use crate::request_fields::RequestFields;
 pub(crate) use anonymous::names_nobody;
 pub(crate) use pointer::index as array_index;
 
-pub use anonymous::FIELDS_OF_NOBODY;
+pub use anonymous::FIELDS_THAT_NAME_NO_CALLER;
 pub use pointer::{POINTER_STEPS_MAX, Pointer};
 pub use rules::{Pick, Rules};
 pub use secrets::{SECRET_BYTES, Secrets};
@@ -66,7 +66,7 @@ pub enum Caller {
     /// It is: the scope keeps callers apart.
     Named,
     /// It is not. A credential that is not known to be one may be in any field, so every field counts that is not among
-    /// [`FIELDS_OF_NOBODY`].
+    /// [`FIELDS_THAT_NAME_NO_CALLER`].
     Anonymous,
 }
 

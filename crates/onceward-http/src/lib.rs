@@ -51,7 +51,7 @@ pub mod snapshot;
 mod transact;
 pub mod webhook;
 
-pub use action::{Action, Effect, StatusClass};
+pub use action::{Action, ReportedEffect, StatusClass};
 pub use admission::{Admission, AdmissionBuilder, ClientAddress};
 pub use body::{BoxError, ResponseBody};
 pub use closes::ClosesField;

@@ -277,7 +277,7 @@ impl Problem {
             Self::KeyReusedAnonymously => {
                 "This key belongs to a request with other content or other header fields, which count because nothing \
                  names the caller. Use a new key for a new intent. A field that differs from try to try and names \
-                 nobody belongs in `fingerprint.ignore_headers`."
+                 no caller belongs in `fingerprint.ignore_headers`."
                     .into()
             }
             Self::InProgress { .. } => "Nothing was done for this copy. Send it again later with the same key.".into(),

@@ -11,7 +11,7 @@ use onceward::Retention;
 use serde_json::{Map, Value, json};
 
 use crate::action::{Action, LOST_RANGE, StatusClass};
-use crate::fingerprint::{FIELDS_OF_NOBODY, Pick};
+use crate::fingerprint::{FIELDS_THAT_NAME_NO_CALLER, Pick};
 use crate::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, ONCEWARD_UNGUARDED};
 use crate::key::KeyForm;
 use crate::precondition::PreconditionRule;
@@ -177,7 +177,7 @@ fn fingerprint(route: &Route) -> Value {
         "fields": rules.headers().iter().map(http::HeaderName::as_str).collect::<Vec<_>>(),
         "host": rules.host(),
         // Every other field counts where nothing names the caller.
-        "fields_of_nobody": FIELDS_OF_NOBODY
+        "fields_that_name_no_caller": FIELDS_THAT_NAME_NO_CALLER
             .iter()
             .copied()
             .chain(rules.ignored_headers().iter().map(http::HeaderName::as_str))

@@ -5,7 +5,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, StatusCode};
 use onceward::Prior;
 
-use crate::action::{Action, Effect};
+use crate::action::{Action, ReportedEffect};
 use crate::problem::TYPE_PREFIX;
 use crate::route::Route;
 
@@ -42,7 +42,7 @@ impl ResponseHead<'_> {
 }
 
 fn said(extensions: &Extensions) -> Option<Action> {
-    let effect = extensions.get::<Effect>().map(|effect| Action::from(*effect));
+    let effect = extensions.get::<ReportedEffect>().map(|effect| Action::from(*effect));
     effect.or_else(|| extensions.get().copied())
 }
 

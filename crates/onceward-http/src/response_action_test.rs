@@ -40,9 +40,11 @@ fn a_problem_of_another_onceward_says_more_than_its_status() {
 
 #[test]
 fn what_its_maker_says_counts_before_everything_else() {
-    for (effect, expected) in
-        [(Effect::None, Action::Retry), (Effect::Decided, Action::Replay), (Effect::Unknown, Action::Unknown)]
-    {
+    for (effect, expected) in [
+        (ReportedEffect::None, Action::Retry),
+        (ReportedEffect::Decided, Action::Replay),
+        (ReportedEffect::Unknown, Action::Unknown),
+    ] {
         for status in [200, 401, 500, 503] {
             let response = Response::builder().status(status).extension(effect).body("").unwrap();
             assert_eq!(action(&response), expected, "{status} {effect:?}");

@@ -193,7 +193,7 @@ async fn is_known_under_another_key(onceward: &Onceward, window: Duration, reque
     false
 }
 
-/// Counts the same request under another scope. A caller without a name may be anybody.
+/// Counts the same request under another scope. A caller without a name may be any caller.
 async fn other_scope(shared: &LayerState, rule: SameRequest, request: &AboutToRun) {
     let AboutToRun { id, fingerprint, caller } = request;
     if *caller != Caller::Named {

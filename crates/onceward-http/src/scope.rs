@@ -45,7 +45,7 @@ pub enum ScopeFrom {
     /// A keyed hash of the [`CallerScope`] among the request's extensions: a component in front of
     /// the layer has determined the caller.
     Extension,
-    /// Everybody shares one scope. For services with one caller.
+    /// All callers share one scope. For services with one caller.
     Shared,
 }
 
@@ -244,7 +244,7 @@ fn add_credentials(head: CallerHead<'_>, hash: &mut ScopeHash) -> Result<bool, U
     if has_authorization || has_api_keys || caller.is_some() {
         return Ok(true);
     }
-    // Credentials that name nobody.
+    // Credentials that name no caller.
     if head.fields.has(RequestFields::SIGNATURE_INPUT) {
         return Err(Unnamed::OnlyField(SIGNATURE_INPUT));
     }

@@ -165,7 +165,7 @@ pub struct Opened {
     /// The store.
     pub store: Arc<dyn Store>,
     /// Reads the sizes of the write groups so far, if the store writes in groups. It does not keep the store open.
-    pub groups: Option<Arc<dyn Fn() -> GroupCommits + Send + Sync>>,
+    pub group_commits: Option<Arc<dyn Fn() -> GroupCommits + Send + Sync>>,
     /// The possible losses of the store, in a sentence for operators, if the address has accepted that. The engine then
     /// wants [`accept_volatile`](onceward::OncewardBuilder::accept_volatile).
     pub accepted_losses: Option<String>,
@@ -177,7 +177,13 @@ pub struct Opened {
 
 impl Opened {
     fn new(store: impl Store) -> Self {
-        Self { store: Arc::new(store), groups: None, accepted_losses: None, identity: None, front: None }
+        Self {
+            store: Arc::new(store),
+            group_commits: None,
+            accepted_losses: None,
+            identity: None,
+            front: None,
+        }
     }
 }
 
@@ -200,7 +206,7 @@ async fn open_redis(url: &str) -> Result<Opened> {
 async fn open_embedded(path: &str) -> Result<Opened> {
     let store = EmbeddedStore::open(path, crate::embedded::Options::default()).await?;
     let sizes = store.sizes();
-    Ok(Opened { groups: Some(Arc::new(move || sizes.read())), ..Opened::new(store) })
+    Ok(Opened { group_commits: Some(Arc::new(move || sizes.read())), ..Opened::new(store) })
 }
 
 impl fmt::Debug for Opened {

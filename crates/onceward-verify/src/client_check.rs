@@ -1,4 +1,4 @@
-//! The verifier of clients: runs somebody's client against a flaky server of its own, and judges what the client sent.
+//! The verifier of clients: runs a client against a flaky server of its own, and judges what the client sent.
 //!
 //! ```text
 //!  ClientCheck ──▶ scenario ──▶ client_process (the command, killed as a group)

@@ -56,11 +56,11 @@ pub(crate) use said::Said;
 pub(crate) use scenario::Stop;
 pub(crate) use secrets::{conceal_command, conceal_command_in};
 
-pub use check::{Check, Effects, KeyForm};
+pub use check::{Check, Effects, KeyNotation};
 pub use error::{Error, ErrorKind, Result};
 pub use fault::FaultKind;
 pub use pattern::Pattern;
 pub use run::{Planned, Progress};
 pub use scenario::{Scenario, all as scenarios};
-pub use volley::Version;
+pub use volley::HttpVersion;
 pub use webhook::{Scheme, Webhook};

@@ -175,7 +175,7 @@ fn has_tries(claim: &Claim) -> bool {
 }
 
 fn usual_tries(attempt: Attempt) -> u16 {
-    u16::from(attempt != Attempt::NOBODY)
+    u16::from(attempt != Attempt::NONE)
 }
 
 struct Inline<const N: usize> {

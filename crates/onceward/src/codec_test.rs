@@ -204,7 +204,7 @@ fn waiting(claim: Claim, prior: Prior, late_ms: u64, job: Option<Arc<Job>>) -> S
 }
 
 fn open_samples(fenced: Claim) -> Vec<(&'static str, Status)> {
-    let nobody = Claim { attempt: Attempt::NOBODY, tries: 0, ..claim(FENCE_IS_VERSION) };
+    let nobody = Claim { attempt: Attempt::NONE, tries: 0, ..claim(FENCE_IS_VERSION) };
     vec![
         (
             "waiting, never begun",

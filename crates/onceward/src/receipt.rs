@@ -69,11 +69,11 @@ pub enum Status {
 pub struct Claim {
     /// The request.
     pub fingerprint: Fingerprint,
-    /// Which try has it; [`Attempt::NOBODY`] if it was never claimed.
+    /// Which try has it; [`Attempt::NONE`] if it was never claimed.
     pub attempt: Attempt,
     /// The version of the record when it was claimed.
     pub fence: Fence,
-    /// How many claims there were since the key was last free, with this one; 0 if nobody has claimed it yet.
+    /// How many claims there were since the key was last free, with this one; 0 if it was never claimed.
     pub tries: u16,
 }
 
@@ -388,7 +388,7 @@ pub struct Attempt(pub u128);
 
 impl Attempt {
     /// Of an intent that was never claimed.
-    pub const NOBODY: Self = Self(0);
+    pub const NONE: Self = Self(0);
 }
 
 impl fmt::Debug for Attempt {

@@ -342,7 +342,7 @@ async fn finish_in_flight(gateway: &Gateway) {
 /// Outcomes in the log at shutdown, at most; all are counted.
 const UNWRITTEN_LISTED_MAX: usize = 1_000;
 
-/// Lists what is lost with this process: somebody has to settle it.
+/// Lists what is lost with this process: an operator has to settle it.
 fn list_unwritten(ids: &[Id]) {
     for id in ids.iter().take(UNWRITTEN_LISTED_MAX) {
         // As in the lines about unknown outcomes.

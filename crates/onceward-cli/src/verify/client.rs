@@ -1,4 +1,4 @@
-//! `onceward verify --client-cmd`: checks whether somebody's client retries safely.
+//! `onceward verify --client-cmd`: checks whether a client retries safely.
 
 use std::process::ExitCode;
 

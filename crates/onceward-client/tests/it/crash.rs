@@ -102,7 +102,7 @@ fn client(folder: &Path) -> Client {
     crate::builder().with_retry_config(patient()).with_journal(address).build().unwrap()
 }
 
-async fn send(client: &Client, url: &str, name: &str) -> onceward_client::Answer {
+async fn send(client: &Client, url: &str, name: &str) -> onceward_client::Reply {
     client.post(url).json(&serde_json::json!({ "intent": name })).intent(name).send().await.unwrap()
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Effect, Id, Onceward, State, Store};
-use onceward_client::{Client, ErrorKind, Settlement};
+use onceward_client::{Client, ErrorKind, SettleIntent};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::journal::hasty;
@@ -66,7 +66,7 @@ async fn race(seed: u64, server: &Server, store: &Arc<dyn Store>) -> [Vec<Told>;
         let (client, name, pause) = (client(&name, store.clone()), name.clone(), pause());
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            client.settle(&name, Settlement::NotDone).await.unwrap();
+            client.settle(&name, SettleIntent::NotDone).await.unwrap();
         })
     };
     let resuming = {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_client::{Backoff, BreakerConfig, BudgetConfig, Client, RetryConfig};
+use onceward_client::{BreakerConfig, BudgetConfig, Client, JitteredBackoff, RetryConfig};
 use tokio::task::JoinSet;
 
 use crate::server::{Came, Dice, Fault, Server, usual_or_long};
@@ -20,7 +20,7 @@ pub fn patient() -> RetryConfig {
         .with_tries_max(10_000)
         .with_try_at_most(TRY_AT_MOST)
         .with_call_at_most(Duration::from_secs(600))
-        .with_backoff(Backoff::new(Duration::from_millis(1), Duration::from_millis(8)))
+        .with_backoff(JitteredBackoff::new(Duration::from_millis(1), Duration::from_millis(8)))
         // Short, because the server often asks for a second.
         .with_retry_after_max(Duration::from_millis(5))
         .with_budget(BudgetConfig::UNLIMITED)

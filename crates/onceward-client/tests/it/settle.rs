@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Response;
 use onceward::Effect;
-use onceward_client::{Client, ErrorKind, Settlement, Source};
+use onceward_client::{Client, ErrorKind, SettleIntent, Source};
 
 use crate::journal::{body, builder, hasty, open_until};
 use crate::server::{Fault, Server};
@@ -11,8 +11,8 @@ use crate::server::{Fault, Server};
 /// An hour at which the server may have forgotten the key of [`open_until`].
 const TOO_LATE: u64 = 1024;
 
-fn paid() -> Settlement {
-    Settlement::Done(Response::builder().status(201).body(Bytes::from_static(b"charge 1")).unwrap())
+fn paid() -> SettleIntent {
+    SettleIntent::Done(Response::builder().status(201).body(Bytes::from_static(b"charge 1")).unwrap())
 }
 
 fn refused(result: Result<(), onceward_client::Error>) -> String {
@@ -35,7 +35,7 @@ async fn an_intent_settled_as_done_is_answered_from_the_journal() {
     assert_eq!(server.state().requests, 1, "and nothing was sent for it");
     let other = client.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::IntentReused, "the name still means the request it meant");
-    assert!(refused(client.settle("order-7", Settlement::NotDone).await).contains("it has an answer"));
+    assert!(refused(client.settle("order-7", SettleIntent::NotDone).await).contains("it has an answer"));
 }
 
 /// Also before the unknown outcome is recorded: the clock alone shows that the key has expired.
@@ -46,13 +46,13 @@ async fn an_intent_settled_as_not_done_is_a_new_intent_with_a_new_key() {
         if looked_before {
             client.resume().await.unwrap();
         }
-        client.settle("order-7", Settlement::NotDone).await.unwrap();
+        client.settle("order-7", SettleIntent::NotDone).await.unwrap();
         assert!(client.resume().await.unwrap().is_empty(), "the old request is not sent");
         let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
         assert_eq!(answer.report().source, Source::Server);
         assert_eq!(server.intent("i").keys.len(), 2);
         assert!(
-            refused(client.settle("order-9", Settlement::NotDone).await).contains("no intent of that name")
+            refused(client.settle("order-9", SettleIntent::NotDone).await).contains("no intent of that name")
         );
     }
 }
@@ -76,12 +76,12 @@ async fn an_intent_that_is_being_sent_is_not_settled() {
     while server.state().requests == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    assert!(refused(client.settle("order-7", Settlement::NotDone).await).contains("it is being sent"));
+    assert!(refused(client.settle("order-7", SettleIntent::NotDone).await).contains("it is being sent"));
     call.abort();
 }
 
 #[tokio::test]
 async fn without_a_journal_there_is_nothing_to_settle() {
-    let error = crate::builder().build().unwrap().settle("a", Settlement::NotDone).await.unwrap_err();
+    let error = crate::builder().build().unwrap().settle("a", SettleIntent::NotDone).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Invalid, Effect::None));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use onceward::Store;
-use onceward_client::{Client, ErrorKind, Request, Settlement};
+use onceward_client::{Client, ErrorKind, Request, SettleIntent};
 
 use crate::journal::{HOUR_US, ManualClock, hasty};
 use crate::name_conflicts::open;
@@ -53,7 +53,7 @@ async fn a_request_that_is_being_settled_is_not_sent() {
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
     let slow = StagedStore::over(&store).holding_a_removal().ready();
     let settling = client(slow.clone());
-    let settling = tokio::spawn(async move { settling.settle("order-7", Settlement::NotDone).await });
+    let settling = tokio::spawn(async move { settling.settle("order-7", SettleIntent::NotDone).await });
     slow.at_gate().await;
     let meanwhile = asks_for(&first, &server, "first").send().await;
     slow.open_gate();
@@ -90,7 +90,7 @@ async fn a_resumption_that_looked_before_a_settlement_sends_nothing() {
     let resuming = tokio::spawn(async move { resuming.resume().await });
     slow.at_gate().await;
     // A day later the intent is settled, and the name is used for another request.
-    client_at(1024, store.clone()).settle("order-7", Settlement::NotDone).await.unwrap();
+    client_at(1024, store.clone()).settle("order-7", SettleIntent::NotDone).await.unwrap();
     let answer = asks_for(&client, &server, "second").send().await.unwrap();
     assert_eq!(&*answer.text(), "effect 0 of second");
     slow.open_gate();

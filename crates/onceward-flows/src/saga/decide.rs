@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! forward   the first step that has not succeeded is begun, waited for, or needs an operator
-//! backward  once a step was refused, failed or closed, or somebody asked for it before all have succeeded:
+//! backward  once a step was refused, failed or closed, or its undo was asked for before all have succeeded:
 //!           1. everything that has not begun is closed: a late copy of it cannot begin any more
 //!           2. an action that is running, or may have taken effect, is waited for: nothing is undone on a guess
 //!           3. what succeeded or failed is undone, in the declared order; what was refused or closed is not; what
@@ -122,7 +122,7 @@ pub(crate) enum Next {
     Undone,
 }
 
-/// Decides. `undo` says that somebody has asked for the saga to be undone. That alone undoes nothing: it closes what has
+/// Decides. `undo` says that the saga was asked to be undone. That alone undoes nothing: it closes what has
 /// not begun. So whether a saga is completed or undone depends on receipts alone, and two drivers that know different
 /// things cannot disagree about it.
 pub(crate) fn decide(units: &[UnitProgress], undo: bool, order: UndoOrder) -> Next {

@@ -73,7 +73,7 @@ pub(crate) struct StepPart {
     pub(crate) policy: Arc<Policy>,
     pub(crate) undo_policy: Arc<Policy>,
     pub(crate) reconcile: Option<ReconcileHook>,
-    /// Whether somebody has said that it needs no undo.
+    /// Whether it was said to need no undo.
     pub(crate) no_undo: bool,
 }
 

@@ -25,7 +25,7 @@ impl SetClock {
 
 fn engine() -> (Onceward, MemoryTransactions, Arc<SetClock>) {
     let clock = Arc::new(SetClock(Mutex::new(1_000_000_000_000)));
-    let store = MemoryStore::with_clock(clock.clone());
+    let store = MemoryStore::new_with_clock(clock.clone());
     let transactions = MemoryTransactions::new(&store);
     (Onceward::builder(Arc::new(store)).accept_volatile().build().unwrap(), transactions, clock)
 }

@@ -1,4 +1,4 @@
-//! Signals and timers. A signal is a receipt of a step that somebody else writes: the first one counts, the same one
+//! Signals and timers. A signal is a receipt of a step that another caller writes: the first one counts, the same one
 //! again changes nothing, another one under the same name is refused. A timer is the age of a receipt, by the clock of
 //! the store.
 

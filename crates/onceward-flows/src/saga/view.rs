@@ -74,7 +74,7 @@ pub struct SagaView {
     pub state: SagaState,
     /// Its end.
     pub ended: Option<Ended>,
-    /// Why somebody asked for it to be undone, or that its deadline has passed.
+    /// Why its undo was asked for, or that its deadline has passed.
     pub undo_reason: Option<String>,
     /// The input of the saga.
     pub input: Bytes,
@@ -360,7 +360,7 @@ impl StepView {
             _ => None,
         };
         let is_done = matches!(status, Some(Status::Done(_)));
-        // A lease that has ended in silence is unknown, though nobody has written that yet.
+        // A lease that has ended in silence is unknown, though that is not written yet.
         let state = match (status, recorded.progress) {
             (Some(Status::Held(held)), Progress::Waiting { .. })
                 if held.on_unknown == onceward::OnUnknown::Hold =>

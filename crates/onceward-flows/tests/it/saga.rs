@@ -401,7 +401,7 @@ impl Clock for JumpingClock {
 #[tokio::test]
 async fn a_clock_that_jumps_ends_timers_and_deadlines_once() {
     let clock = Arc::new(JumpingClock(Mutex::new(Duration::from_secs(1_000_000))));
-    let store = MemoryStore::with_clock(clock.clone());
+    let store = MemoryStore::new_with_clock(clock.clone());
     let onceward = Onceward::builder(Arc::new(store)).accept_volatile().build().unwrap();
     let log = Log::default();
     let saga = |name: &str| {
@@ -800,7 +800,7 @@ async fn a_transaction_that_panics_is_tried_again() {
 #[tokio::test]
 async fn a_clock_that_jumps_back_ends_a_timer_once() {
     let clock = Arc::new(JumpingClock(Mutex::new(Duration::from_secs(1_000_000))));
-    let store = MemoryStore::with_clock(clock.clone());
+    let store = MemoryStore::new_with_clock(clock.clone());
     let onceward = Onceward::builder(Arc::new(store)).accept_volatile().build().unwrap();
     let log = Log::default();
     let saga = Saga::builder("order").sleep("cool-off", Duration::from_secs(60)).step("ship", log.step(ok));
@@ -822,7 +822,7 @@ async fn a_clock_that_jumps_back_ends_a_timer_once() {
 #[tokio::test]
 async fn an_early_signal_expires() {
     let clock = Arc::new(JumpingClock(Mutex::new(Duration::from_secs(1_000_000))));
-    let store = MemoryStore::with_clock(clock.clone());
+    let store = MemoryStore::new_with_clock(clock.clone());
     let onceward = Onceward::builder(Arc::new(store)).accept_volatile().build().unwrap();
     let log = Log::default();
     let saga = Saga::builder("order").wait_for("approved", None).step("ship", log.step(ok));

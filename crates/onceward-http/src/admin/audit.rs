@@ -175,7 +175,7 @@ fn policy() -> Arc<Policy> {
     let policy = Policy::http()
         .to_builder()
         .with_lease(CHANGE_AT_MOST)
-        // One that was never completed is not an unknown outcome that somebody would have to settle.
+        // One that was never completed is not an unknown outcome that an operator would have to settle.
         .with_on_unknown(OnUnknown::Retry)
         .with_keep_input(KeepInput::WithReceipt)
         .with_retention_succeeded(Retention::For(KEPT))

@@ -10,14 +10,14 @@ use http::HeaderName;
 /// so does one at the end: `*-ip` is `X-Real-IP` and not `X-Zip`.
 ///
 /// Every entry is as narrow as what it is meant for. A field that is not listed and differs costs a refusal that names the
-/// setting; one that is listed and names somebody would cost that caller its answer.
+/// setting; one that is listed and names a caller would cost that caller its answer.
 #[rustfmt::skip]
-pub const FIELDS_OF_NOBODY: &[&str] = &[
+pub const FIELDS_THAT_NAME_NO_CALLER: &[&str] = &[
     "accept-*", "content-*", "sec-fetch-*", "sec-ch-*", "sec-gpc", "sec-purpose", "onceward-*", "user-agent", "date", "expect",
     "priority", "cache-control", "pragma", "referer", "via", "forwarded", "host", "connection", "keep-alive",
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings", "idempotency-key",
     "x-http-method-override",
-    // What proxies add. `X-Forwarded-User` and the like name somebody.
+    // What proxies add. `X-Forwarded-User` and the like name a caller.
     "x-forwarded-for", "x-forwarded-by", "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix", "x-forwarded-proto",
     "x-forwarded-scheme", "x-forwarded-server", "x-forwarded-ssl", "*-ip",
     // What tells tries and traces apart.
@@ -35,7 +35,7 @@ pub(crate) fn names_nobody(name: &HeaderName) -> bool {
         || PATTERNS.that_may_fit(name).any(|pattern| fits(pattern, name))
 }
 
-static PATTERNS: LazyLock<PatternIndex> = LazyLock::new(|| PatternIndex::new(FIELDS_OF_NOBODY));
+static PATTERNS: LazyLock<PatternIndex> = LazyLock::new(|| PatternIndex::new(FIELDS_THAT_NAME_NO_CALLER));
 
 /// The patterns by the end that has no star: of the whole list, few begin or end like a name.
 struct PatternIndex {

@@ -86,7 +86,7 @@ impl Rules {
     }
 
     /// Says which header fields never count for a caller that is not known, besides
-    /// [`FIELDS_OF_NOBODY`](super::FIELDS_OF_NOBODY): they name no caller and differ between two tries.
+    /// [`FIELDS_THAT_NAME_NO_CALLER`](super::FIELDS_THAT_NAME_NO_CALLER): they name no caller and differ between two tries.
     pub fn with_ignored_headers(mut self, headers: impl IntoIterator<Item = HeaderName>) -> Self {
         self.ignored_headers = headers.into_iter().collect();
         self

@@ -9,7 +9,7 @@ use http::header::ETAG;
 use http::request::Parts;
 
 use super::{EntityTag, Preconditions};
-use crate::action::Effect;
+use crate::action::ReportedEffect;
 use crate::problem::Problem;
 
 /// A field that cannot be read is answered with 400, before the handler is called. The key is free then.
@@ -28,7 +28,7 @@ impl IntoResponse for Problem {
         let nothing_done = matches!(self, Self::PreconditionMalformed(_));
         let mut response = Problem::into_response(self, status).map(Body::from);
         if nothing_done {
-            response.extensions_mut().insert(Effect::None);
+            response.extensions_mut().insert(ReportedEffect::None);
         }
         response
     }

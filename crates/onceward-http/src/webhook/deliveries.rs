@@ -47,7 +47,7 @@ const LEADER_LEASE: Duration = Duration::from_secs(10);
 const LEADER_PAUSE: Duration = Duration::from_millis(500);
 /// The pause after an error of the store.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
-/// The pause before another look at an event that somebody else has.
+/// The pause before another look at an event that another worker has.
 const ELSEWHERE_PAUSE: Duration = Duration::from_millis(250);
 /// The pause before another look at an event that no route is for.
 const NO_ROUTE_PAUSE: Duration = Duration::from_secs(30);

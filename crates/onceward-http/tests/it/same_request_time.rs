@@ -32,7 +32,7 @@ impl Clock for TokioClock {
 }
 
 fn memory() -> Arc<MemoryStore> {
-    Arc::new(MemoryStore::with_clock(Arc::new(TokioClock(Instant::now()))))
+    Arc::new(MemoryStore::new_with_clock(Arc::new(TokioClock(Instant::now()))))
 }
 
 /// A service that refuses the same request under another key.

@@ -18,7 +18,7 @@ use axum::{Extension, Router};
 use bytes::Bytes;
 use onceward::{Limits, Onceward, Store};
 use onceward_http::{
-    Action, Admission, CallerScope, Effect, Metrics, OncewardLayer, Route, Secrets, UndelimitedBody,
+    Action, Admission, CallerScope, Metrics, OncewardLayer, ReportedEffect, Route, Secrets, UndelimitedBody,
 };
 use onceward_stores::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -200,9 +200,9 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
         // Tells what its maker knows of the effect.
         ["effect", effect, code] => {
             let effect = match effect {
-                "none" => Effect::None,
-                "decided" => Effect::Decided,
-                _ => Effect::Unknown,
+                "none" => ReportedEffect::None,
+                "decided" => ReportedEffect::Decided,
+                _ => ReportedEffect::Unknown,
             };
             (StatusCode::from_u16(code.parse().unwrap()).unwrap(), Extension(effect), format!("try {number}"))
                 .into_response()
@@ -225,7 +225,7 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
         }
         // The first try is lost, and the next ones get this status.
         ["lost", "then", _] if number == 1 => {
-            (StatusCode::GATEWAY_TIMEOUT, Extension(Effect::Unknown), "late").into_response()
+            (StatusCode::GATEWAY_TIMEOUT, Extension(ReportedEffect::Unknown), "late").into_response()
         }
         ["lost", "then", code] => {
             (StatusCode::from_u16(code.parse().unwrap()).unwrap(), format!("try {number}")).into_response()
@@ -274,7 +274,7 @@ async fn charge(request: Request, charges: Arc<AtomicUsize>, mut gate: watch::Re
         // Its outcome is unknown, and the client sees the key that a provider would have got.
         ["lost", "child"] => {
             let child = lease.map(|lease| lease.child("provider").unwrap().to_string());
-            (StatusCode::GATEWAY_TIMEOUT, Extension(Effect::Unknown), child.unwrap_or_default())
+            (StatusCode::GATEWAY_TIMEOUT, Extension(ReportedEffect::Unknown), child.unwrap_or_default())
                 .into_response()
         }
         ["child"] => lease

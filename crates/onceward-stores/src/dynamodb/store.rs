@@ -88,7 +88,7 @@ impl DynamoDbStore {
 
     /// A table that is asked through a client of the caller's: with its credentials, region and endpoint. The store's
     /// own calls are never retried by it.
-    pub async fn with_client(client: &Client, table: &str) -> Result<Self> {
+    pub async fn from_client(client: &Client, table: &str) -> Result<Self> {
         let clock = Arc::new(DatedClock::default());
         let client = address::with_clock(client.config().to_builder(), &clock);
         table::check(&client, table).await?;

@@ -218,7 +218,7 @@ impl EmbeddedStore {
     }
 
     /// The sizes of the groups written so far.
-    pub fn groups(&self) -> GroupCommits {
+    pub fn group_commits(&self) -> GroupCommits {
         self.sizes.read()
     }
 

@@ -78,11 +78,11 @@ pub fn in_memory() -> Onceward {
 impl MemoryStore {
     /// An empty store that goes by the machine's clock, but not by its jumps.
     pub fn new() -> Self {
-        Self::with_clock(Arc::new(SteadyClock::starting_now()))
+        Self::new_with_clock(Arc::new(SteadyClock::starting_now()))
     }
 
     /// An empty store that goes by this clock.
-    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+    pub fn new_with_clock(clock: Arc<dyn Clock>) -> Self {
         let shared = MemoryInner { clock, state: Mutex::default(), signals: Broadcaster::default() };
         Self { shared: Arc::new(shared) }
     }

@@ -109,11 +109,11 @@ struct StagedWrite {
 impl MemoryTransactions {
     /// Transactions over the receipts of this store; they wait by tokio's clock.
     pub fn new(store: &MemoryStore) -> Self {
-        Self::with_runtime(store, Arc::new(TokioRuntime::new()))
+        Self::new_with_runtime(store, Arc::new(TokioRuntime::new()))
     }
 
     /// The same, with the clock and timers of this runtime: for simulations.
-    pub fn with_runtime(store: &MemoryStore, runtime: Arc<dyn Runtime>) -> Self {
+    pub fn new_with_runtime(store: &MemoryStore, runtime: Arc<dyn Runtime>) -> Self {
         Self { shared: Arc::clone(&store.shared), runtime }
     }
 

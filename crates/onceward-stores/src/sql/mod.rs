@@ -75,7 +75,7 @@ use std::time::Duration;
 #[doc(hidden)]
 pub use error_text::named;
 pub use idempotent_writes::{
-    Change, Effect, If, Inserted, Machine, MachineBuilder, Moved, Reason, States, TagColumn, Transition,
+    Change, EffectFn, If, Inserted, Machine, MachineBuilder, Moved, Reason, States, TagColumn, Transition,
     Upserted, Versioned, Written, insert, transition, upsert, versioned,
 };
 pub use join::{AnyTransaction, Cell, Dialect, InTransaction, SqlTransaction, Value};

@@ -27,14 +27,14 @@ fn metrics_of_the_store_come_with_it_and_do_not_keep_it_open() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("embedded:{}", folder.path().display());
     let opened = block_on(onceward_stores::open_with_metrics(&url)).unwrap();
-    let groups = opened.groups.unwrap();
+    let groups = opened.group_commits.unwrap();
     assert_eq!(groups().swaps, 0);
     crate::support::hold(&*opened.store, 1, 30);
     assert_eq!((groups().swaps, groups().by_size[0]), (1, 1));
     drop(opened.store);
     let again = block_on(onceward_stores::open_with_metrics(&url)).unwrap();
-    assert!(again.groups.is_some() && groups().swaps == 1);
-    assert!(block_on(onceward_stores::open_with_metrics("memory:")).unwrap().groups.is_none());
+    assert!(again.group_commits.is_some() && groups().swaps == 1);
+    assert!(block_on(onceward_stores::open_with_metrics("memory:")).unwrap().group_commits.is_none());
 }
 
 #[test]

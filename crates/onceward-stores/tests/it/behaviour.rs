@@ -15,7 +15,7 @@ use crate::support::*;
 /// Runs a check on each store, with a clock that only the check moves.
 fn on_each_store(check: impl Fn(&dyn Store, &HandClock)) {
     let clock = HandClock::at(NOON_US);
-    check(&MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>), &clock);
+    check(&MemoryStore::new_with_clock(Arc::clone(&clock) as Arc<dyn Clock>), &clock);
     #[cfg(feature = "embedded")]
     {
         let folder = tempfile::tempdir().unwrap();

@@ -108,7 +108,7 @@ async fn unreadable() {
         DynamoDbStore::migrate(&url).await?;
         let table = url.split_once('@').unwrap().1.split_once('?').unwrap().0.to_owned();
         let client = client(server.port());
-        let store = Arc::new(DynamoDbStore::with_client(&client, &table).await?);
+        let store = Arc::new(DynamoDbStore::from_client(&client, &table).await?);
         Ok(LaterState { store, client, table })
     })
     .await;
@@ -336,7 +336,7 @@ async fn missing_credentials_say_where_they_are_looked_for() {
         .credentials_provider(aws_config::environment::EnvironmentVariableCredentialsProvider::new())
         .endpoint_url(format!("http://127.0.0.1:{}", server.port()))
         .http_client(http);
-    let error = DynamoDbStore::with_client(&Client::from_conf(config.build()), "receipts").await.unwrap_err();
+    let error = DynamoDbStore::from_client(&Client::from_conf(config.build()), "receipts").await.unwrap_err();
     says(&error, ErrorKind::Invalid, "no credentials were found; set AWS_ACCESS_KEY_ID");
     assert_eq!(error.applied(), Applied::No);
 }

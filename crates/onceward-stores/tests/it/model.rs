@@ -23,7 +23,7 @@ fn both_stores_answer_alike() {
 fn run(seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     let clock = HandClock::at(NOON_US);
-    let model = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let model = MemoryStore::new_with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let mut store = open_at(folder.path(), &clock);
     let mut opened_at = onceward::Version(0);
     let mut highest = onceward::Version(0);

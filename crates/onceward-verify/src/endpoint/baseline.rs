@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::check::KeyForm;
+use super::check::KeyNotation;
 use super::error::{Error, ErrorKind, Result};
 use super::message::{Answer, Shot};
 use super::scenario::Plan;
@@ -47,7 +47,7 @@ pub(super) async fn measure(context: &mut ScenarioContext<'_>) -> Result<Measure
         if number == 0 && shot.answer().is_some_and(Answer::is_refusal) && is_in_a_field(context) {
             // Perhaps only the form of the key is refused.
             let refused = shot.clone();
-            (context.key_form, at) = (other(context.key_form), Instant::now());
+            (context.key_notation, at) = (other(context.key_notation), Instant::now());
             shot = context.send(context.request(&last_key).called("key in its other form")).await?;
             if shot.success().is_none() {
                 return Err(unsuccessful(&refused));
@@ -129,10 +129,10 @@ async fn ran_again(
 
 /// What a known key is when it is written in the other form.
 async fn other_form(context: &mut ScenarioContext<'_>, key: &str, first: &Answer) -> Result<OtherForm> {
-    let form = context.key_form;
-    context.key_form = other(form);
+    let form = context.key_notation;
+    context.key_notation = other(form);
     let request = context.request(key).called("key in its other form");
-    context.key_form = form;
+    context.key_notation = form;
     let (ran, shot) = ran_again(context, request, first).await?;
     Ok(match shot.answer() {
         _ if ran => OtherForm::Another,
@@ -150,12 +150,15 @@ pub(super) fn describe_form(context: &ScenarioContext<'_>) -> String {
     if let Some(name) = &context.setup.check.key_parameter {
         return format!("in the parameter {name} of the query");
     }
-    let [form, other] = match context.key_form {
-        KeyForm::Quoted => ["quoted", "raw"],
-        KeyForm::Raw => ["raw", "quoted"],
+    let [form, other] = match context.key_notation {
+        KeyNotation::Quoted => ["quoted", "raw"],
+        KeyNotation::Raw => ["raw", "quoted"],
     };
-    let detected =
-        if context.key_form == context.setup.check.key_form { "" } else { " (the other form is refused)" };
+    let detected = if context.key_notation == context.setup.check.key_notation {
+        ""
+    } else {
+        " (the other form is refused)"
+    };
     let known = match context.baseline.as_ref().map_or(OtherForm::Unknown, |baseline| baseline.other_form) {
         OtherForm::Same => format!("; {other}, it is the same key"),
         OtherForm::Another => format!("; {other}, it is another key"),
@@ -169,10 +172,10 @@ fn is_in_a_field(context: &ScenarioContext<'_>) -> bool {
     context.setup.check.key_pointer.is_none() && context.setup.check.key_parameter.is_none()
 }
 
-fn other(form: KeyForm) -> KeyForm {
+fn other(form: KeyNotation) -> KeyNotation {
     match form {
-        KeyForm::Quoted => KeyForm::Raw,
-        KeyForm::Raw => KeyForm::Quoted,
+        KeyNotation::Quoted => KeyNotation::Raw,
+        KeyNotation::Raw => KeyNotation::Quoted,
     }
 }
 

@@ -13,7 +13,7 @@ use super::pattern::Pattern;
 use super::report::Report;
 use super::run::{self, Progress};
 use super::secrets::Secrets;
-use super::volley::Version;
+use super::volley::HttpVersion;
 use super::webhook::Webhook;
 
 /// Where the number of effects is read.
@@ -51,7 +51,7 @@ impl Effects {
 /// How a key is written into its field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum KeyForm {
+pub enum KeyNotation {
     /// As a Structured Field String, which is what the IETF draft asks for.
     #[default]
     Quoted,
@@ -86,7 +86,7 @@ pub struct Check {
     /// The field that carries the key.
     pub key_header: String,
     /// How the key is written there. Where it is refused so and taken in the other form, that is used.
-    pub key_form: KeyForm,
+    pub key_notation: KeyNotation,
     /// Where in the JSON of the body the key belongs, instead of in a field: a JSON pointer such as `/request_id`.
     pub key_pointer: Option<String>,
     /// The parameter of the query that carries the key, instead of a field.
@@ -95,7 +95,7 @@ pub struct Check {
     /// their values are filled in.
     pub fresh_fields: Vec<(String, String)>,
     /// Which HTTP is spoken.
-    pub version: Version,
+    pub version: HttpVersion,
     /// Authorities (PEM) whose certificates are believed besides those that the system trusts.
     pub authorities: Option<PathBuf>,
     /// Requests of a volley.
@@ -171,11 +171,11 @@ impl Check {
             body: Bytes::from_static(b"{}"),
             headers: Vec::new(),
             key_header: "Idempotency-Key".to_owned(),
-            key_form: KeyForm::default(),
+            key_notation: KeyNotation::default(),
             key_pointer: None,
             key_parameter: None,
             fresh_fields: Vec::new(),
-            version: Version::default(),
+            version: HttpVersion::default(),
             authorities: None,
             clients: 100,
             rounds: 20,

@@ -1,4 +1,4 @@
-use super::{Check, Effects, KeyForm};
+use super::{Check, Effects, KeyNotation};
 
 #[test]
 fn the_command_says_only_what_differs() {
@@ -10,7 +10,7 @@ fn the_command_says_only_what_differs() {
     check.body = r#"{"who":"O'Neil"}"#.into();
     check.effects = Effects::Url { url: "http://app/count".into(), pointer: "/n".into() };
     check.tenants = vec![[("X-T".into(), "a".into()), ("X-T".into(), "b".into())]];
-    check.key_form = KeyForm::Raw;
+    check.key_notation = KeyNotation::Raw;
     check.lease = std::time::Duration::from_millis(1500);
     check.seed = 7;
     assert_eq!(

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 
-use super::check::{Check, Effects, KeyForm, written};
+use super::check::{Check, Effects, KeyNotation, written};
 use super::secrets::is_credential;
-use super::volley::Version;
+use super::volley::HttpVersion;
 
 impl Check {
     /// The command line that does one scenario of this again.
@@ -21,8 +21,8 @@ impl Check {
         line.unless(self.key_header == standard.key_header, "key-header", &self.key_header);
         line.given("key-pointer", self.key_pointer.as_ref());
         line.given("key-parameter", self.key_parameter.as_ref());
-        line.flag(self.key_form == KeyForm::Raw, "raw-key");
-        line.flag(self.version == Version::Http2, "http2");
+        line.flag(self.key_notation == KeyNotation::Raw, "raw-key");
+        line.flag(self.version == HttpVersion::Http2, "http2");
         line.given("ca", self.authorities.as_ref().map(|path| path.display().to_string()).as_ref());
         line.unless(self.clients == standard.clients, "clients", &self.clients.to_string());
         line.unless(self.rounds == standard.rounds, "rounds", &self.rounds.to_string());

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum ErrorKind {
     /// Something that was asked for makes no sense.
     Invalid,
-    /// The host may belong to someone else.
+    /// The host may not be your own.
     NotYours,
     /// The endpoint, its effects or its start command did not answer.
     Unreachable,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::message::{Answer, Meaning, Request, encode};
-use super::volley::Version;
+use super::volley::HttpVersion;
 use super::wire::{self, Wire};
 
 /// The largest answer that is read, so that an endpoint cannot exhaust the verifier's memory.
@@ -25,7 +25,7 @@ pub(super) struct HeldRequest {
 
 /// Connects and sends everything but the last byte.
 pub(super) async fn hold(request: &Request) -> io::Result<HeldRequest> {
-    let mut wire = request.place.connect(Version::Http1).await?;
+    let mut wire = request.place.connect(HttpVersion::Http1).await?;
     let bytes = encode(request);
     let (most, last) = bytes.split_at(bytes.len() - 1);
     wire.write_all(most).await?;

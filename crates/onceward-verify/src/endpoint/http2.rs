@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
 use super::message::{Answer, Meaning, Request, host};
-use super::volley::Version;
+use super::volley::HttpVersion;
 use super::wire::{self, Wire};
 
 /// Streams of one connection; servers commonly allow a hundred.
@@ -56,7 +56,7 @@ pub(super) fn streams_max(body_bytes: usize) -> usize {
 /// Connects and sends all these requests, each but for its last byte, which gather in the cork.
 pub(super) async fn hold(requests: &[&Request]) -> io::Result<HeldRequests> {
     let first = requests.first().expect("a connection is opened for some request");
-    let bottle = CorkableStream::new(first.place.connect(Version::Http2).await?);
+    let bottle = CorkableStream::new(first.place.connect(HttpVersion::Http2).await?);
     let (mut sender, mut connection) = h2::client::handshake(bottle.clone()).await.map_err(broke)?;
     let mut ping = connection.ping_pong().expect("nobody took it");
     let connection = Arc::new(Driver(tokio::spawn(connection).abort_handle()));

@@ -114,7 +114,7 @@ impl Answer {
         self.meaning == Meaning::Usual && matches!(self.status, 429 | 503)
     }
 
-    /// Returns whether it says, for good, that nobody knows what became of the first: a problem document (RFC 9457)
+    /// Returns whether it says, for good, that the outcome of the first is unknown: a problem document (RFC 9457)
     /// with
     /// `"retryable": false` or of a type that ends in `outcome-unknown`, or what the check names. Then an operator has
     /// to look, and the key is not wedged but held.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tokio::net::TcpStream;
 
 use super::error::{Error, Result};
-use super::volley::Version;
+use super::volley::HttpVersion;
 use super::wire::Wire;
 
 /// Whom we believe: nobody.
@@ -31,7 +31,7 @@ pub(super) enum Peer {}
 
 impl Peer {
     #[expect(clippy::unused_async, reason = "as in `tls`")]
-    pub(super) async fn connect(&self, _: TcpStream, _: Version) -> io::Result<Box<dyn Wire>> {
+    pub(super) async fn connect(&self, _: TcpStream, _: HttpVersion) -> io::Result<Box<dyn Wire>> {
         match *self {}
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::error::{Error, Result};
 use super::tls::{Peer, Trust};
-use super::volley::Version;
+use super::volley::HttpVersion;
 use super::wire::Wire;
 
 /// A connection that is not there by then will not come.
@@ -113,7 +113,7 @@ impl Place {
     }
 
     /// A connection on which this version is spoken.
-    pub(super) async fn connect(&self, version: Version) -> io::Result<Box<dyn Wire>> {
+    pub(super) async fn connect(&self, version: HttpVersion) -> io::Result<Box<dyn Wire>> {
         let connect = async {
             let stream = self.reach().await?;
             match &self.peer {

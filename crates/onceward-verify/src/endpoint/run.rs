@@ -193,7 +193,7 @@ fn finding(
         Err(Stop::Inconclusive(why)) => (Verdict::Inconclusive, why),
         Err(Stop::NotApplicable(why)) => (Verdict::NotApplicable, why),
     };
-    let check = Check { key_form: context.key_form, ..context.setup.check.clone() };
+    let check = Check { key_notation: context.key_notation, ..context.setup.check.clone() };
     let finding = Finding {
         scenario: scenario.name,
         promise: scenario.promise,

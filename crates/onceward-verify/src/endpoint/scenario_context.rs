@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::check::KeyForm;
+use super::check::KeyNotation;
 use super::compare::{self, Differences};
 use super::error::{Error, ErrorKind, Result};
 use super::fault::{Cause, Fault, FaultKind};
@@ -84,7 +84,7 @@ pub(super) struct ScenarioContext<'a> {
     pub(super) sent: u64,
     pub(super) allowed: u64,
     /// How keys are written.
-    pub(super) key_form: KeyForm,
+    pub(super) key_notation: KeyNotation,
     /// Fields that the last login gave.
     pub(super) login: Vec<(String, String)>,
     /// Fields that all logins gave.
@@ -114,7 +114,7 @@ impl<'a> ScenarioContext<'a> {
             killed: None,
             sent: 0,
             allowed: 0,
-            key_form: setup.check.key_form,
+            key_notation: setup.check.key_notation,
             login: Vec::new(),
             logins: Vec::new(),
             slow_took: None,
@@ -209,9 +209,9 @@ impl<'a> ScenarioContext<'a> {
 
     /// How a key is written into its field.
     pub(super) fn written(&self, key: &str) -> Vec<u8> {
-        match self.key_form {
-            KeyForm::Quoted => format!("\"{key}\"").into_bytes(),
-            KeyForm::Raw => key.as_bytes().to_vec(),
+        match self.key_notation {
+            KeyNotation::Quoted => format!("\"{key}\"").into_bytes(),
+            KeyNotation::Raw => key.as_bytes().to_vec(),
         }
     }
 

@@ -13,7 +13,7 @@ use super::oracle::Oracle;
 use super::place::Place;
 use super::scenario::{self, Scenario};
 use super::tls::Trust;
-use super::volley::Version;
+use super::volley::HttpVersion;
 
 /// More at once only measures this machine.
 const CLIENTS_MAX: usize = 10_000;
@@ -72,7 +72,7 @@ impl Setup {
         bounded("--clients", check.clients, 2, CLIENTS_MAX)?;
         bounded("--rounds", check.rounds, 1, ROUNDS_MAX)?;
         bounded("--kills", check.kills, 1, ROUNDS_MAX)?;
-        if check.version == Version::Http2 && check.body.len() > http2::BODIES_BYTES_MAX {
+        if check.version == HttpVersion::Http2 && check.body.len() > http2::BODIES_BYTES_MAX {
             return Err(Error::invalid("over HTTP/2 a body may have 32 KiB at most"));
         }
         sound_fields(check)?;

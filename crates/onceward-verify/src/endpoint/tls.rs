@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::{Error, Result};
-use super::volley::Version;
+use super::volley::HttpVersion;
 use super::wire::Wire;
 
 /// Whom we believe: the authorities that the system trusts, and those of a file. Read when first needed.
@@ -79,16 +79,16 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) async fn connect(&self, stream: TcpStream, version: Version) -> io::Result<Box<dyn Wire>> {
+    pub(super) async fn connect(&self, stream: TcpStream, version: HttpVersion) -> io::Result<Box<dyn Wire>> {
         let protocol: &[u8] = match version {
-            Version::Http1 => b"http/1.1",
-            Version::Http2 => b"h2",
+            HttpVersion::Http1 => b"http/1.1",
+            HttpVersion::Http2 => b"h2",
         };
         let connector = TlsConnector::from(self.config.clone());
         let connecting = connector.with_alpn(vec![protocol.to_vec()]).connect(self.name.clone(), stream);
         let stream = connecting.await.map_err(unbelievable)?;
         // Old servers choose none, and then speak HTTP/1.1.
-        if version == Version::Http2 && stream.get_ref().1.alpn_protocol() != Some(protocol) {
+        if version == HttpVersion::Http2 && stream.get_ref().1.alpn_protocol() != Some(protocol) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "it does not speak HTTP/2 under TLS"));
         }
         Ok(Box::new(stream))

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use super::Trust;
 use crate::endpoint::message::Request;
 use crate::endpoint::place::Place;
-use crate::endpoint::{Check, Effects, ErrorKind, Version, http1, http2};
+use crate::endpoint::{Check, Effects, ErrorKind, HttpVersion, http1, http2};
 use crate::zoo::start::RunningService;
 use crate::zoo::table;
 
@@ -95,7 +95,7 @@ async fn behind_tls(name: &str, folder: &Path, certificate: &str) -> (RunningSer
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_tls_the_verdicts_are_the_same() {
     let folder = certificates();
-    for version in [Version::Http1, Version::Http2] {
+    for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let (_right, mut check) = behind_tls("waits", folder.path(), "here").await;
         (check.version, check.clients) = (version, 40);
         check.scenarios =

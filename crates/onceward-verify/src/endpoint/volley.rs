@@ -29,7 +29,7 @@ const NICE_MIN: i32 = -20;
 /// Which HTTP is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Version {
+pub enum HttpVersion {
     /// One request a connection.
     #[default]
     Http1,
@@ -59,7 +59,7 @@ impl From<Request> for Aimed {
 /// Dropping the future hangs up on all of them.
 pub(super) async fn fire(
     aimed: Vec<Aimed>,
-    version: Version,
+    version: HttpVersion,
     timeout: Duration,
     released: Option<oneshot::Sender<Instant>>,
 ) -> io::Result<Vec<Shot>> {
@@ -158,7 +158,7 @@ impl HeldRequests {
     }
 }
 
-async fn hold(aimed: &[Aimed], version: Version) -> io::Result<Vec<Connection>> {
+async fn hold(aimed: &[Aimed], version: HttpVersion) -> io::Result<Vec<Connection>> {
     let mut connections = Vec::new();
     let mut opening: JoinSet<io::Result<Connection>> = JoinSet::new();
     for indices in share(aimed, version) {
@@ -166,8 +166,8 @@ async fn hold(aimed: &[Aimed], version: Version) -> io::Result<Vec<Connection>> 
         let requests: Vec<Request> = indices.iter().map(|index| aimed[*index].request.clone()).collect();
         opening.spawn(async move {
             let held = match version {
-                Version::Http1 => HeldRequests::One(http1::hold(&requests[0]).await?),
-                Version::Http2 => {
+                HttpVersion::Http1 => HeldRequests::One(http1::hold(&requests[0]).await?),
+                HttpVersion::Http2 => {
                     HeldRequests::Many(http2::hold(&requests.iter().collect::<Vec<_>>()).await?)
                 }
             };
@@ -184,8 +184,8 @@ async fn hold(aimed: &[Aimed], version: Version) -> io::Result<Vec<Connection>> 
 }
 
 /// Which requests share a connection: over HTTP/2 those that go to the same place at the same moment.
-fn share(aimed: &[Aimed], version: Version) -> Vec<Vec<usize>> {
-    if version == Version::Http1 {
+fn share(aimed: &[Aimed], version: HttpVersion) -> Vec<Vec<usize>> {
+    if version == HttpVersion::Http1 {
         return (0..aimed.len()).map(|index| vec![index]).collect();
     }
     let mut shares: Vec<Vec<usize>> = Vec::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use onceward_verify::endpoint::report::{Report, Tone, Verdict};
-use onceward_verify::endpoint::{Check, Effects, ErrorKind, FaultKind, Scheme, Version};
+use onceward_verify::endpoint::{Check, Effects, ErrorKind, FaultKind, HttpVersion, Scheme};
 use onceward_verify::zoo::start::{RunningService, check_of_process, free_port};
 use onceward_verify::zoo::table;
 
@@ -41,13 +41,13 @@ async fn http2_is_judged_the_same() {
     let scenarios =
         ["simultaneous-duplicates", "retry-after-success", "retry-after-hang-up", "other-body-during"];
     let mut right = start("waits").await;
-    (right.check.version, right.check.clients) = (Version::Http2, 150);
+    (right.check.version, right.check.clients) = (HttpVersion::Http2, 150);
     only(&mut right.check, &scenarios);
     let report = right.check.run().await.unwrap();
     report.assert_holds();
     assert_eq!(report.spread.requests_max, 150);
     let mut broken = start("check-then-write").await;
-    broken.check.version = Version::Http2;
+    broken.check.version = HttpVersion::Http2;
     only(&mut broken.check, &scenarios[..1]);
     assert_eq!(broken.check.run().await.unwrap().exit_code(), 1);
 }
@@ -163,7 +163,7 @@ async fn every_form_of_a_report_names_the_violation() {
 /// A thousand clients on loopback, over HTTP/2: ten connections, ten writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_last_bytes_leave_together() {
-    let report = thousand(Version::Http2).await;
+    let report = thousand(HttpVersion::Http2).await;
     assert!(report.spread.best_us < 5_000, "apart by {} µs at best", report.spread.best_us);
 }
 
@@ -171,10 +171,10 @@ async fn a_thousand_last_bytes_leave_together() {
 /// are depends on what else the machine has to do, so it is printed and not judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_connections_are_released_together() {
-    println!("{}", thousand(Version::Http1).await.text());
+    println!("{}", thousand(HttpVersion::Http1).await.text());
 }
 
-async fn thousand(version: Version) -> Report {
+async fn thousand(version: HttpVersion) -> Report {
     let mut running = start("waits").await;
     (running.check.clients, running.check.rounds, running.check.version) = (1_000, 6, version);
     running.check.timeout = Duration::from_secs(120);

@@ -45,7 +45,7 @@ crate::counters! {
     leases_lost,
     /// Writes of a previous owner that came too late and changed nothing.
     fenced_off,
-    /// Outcomes that contradicted what somebody had settled about their run meanwhile.
+    /// Outcomes that contradicted how their run had been settled meanwhile.
     settlements_contradicted,
     /// Receipts that became unknown.
     unknowns,

@@ -100,7 +100,7 @@ pub fn enqueue(ask: &Ask, decision: &Decision, found: Option<&Receipt>) -> Enque
 }
 
 pub(super) fn unclaimed(fingerprint: Fingerprint) -> Claim {
-    Claim { fingerprint, attempt: Attempt::NOBODY, fence: FENCE_IS_VERSION, tries: 0 }
+    Claim { fingerprint, attempt: Attempt::NONE, fence: FENCE_IS_VERSION, tries: 0 }
 }
 
 /// Returns the receipt of a delayed intent that is due now. `None` if it does not wait, or not for a worker.

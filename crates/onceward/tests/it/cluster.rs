@@ -49,7 +49,7 @@ impl Cluster {
         Self {
             clock: clock.clone(),
             store: Arc::new(FaultyStore {
-                inner: Arc::new(MemoryStore::with_clock(clock)),
+                inner: Arc::new(MemoryStore::new_with_clock(clock)),
                 faults: Mutex::default(),
                 load_faults: Mutex::default(),
                 gate,

@@ -160,7 +160,7 @@ pub struct SagaShown {
     /// What it ended with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndedShown>,
-    /// Why somebody asked for it to be undone, or that its deadline has passed.
+    /// Why an operator asked for it to be undone, or that its deadline has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo_reason: Option<String>,
     /// What it was started with, if it is text and was asked for.

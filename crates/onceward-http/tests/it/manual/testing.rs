@@ -70,7 +70,7 @@ impl Clock for TokioClock {
 #[tokio::test(start_paused = true)]
 async fn a_retry_takes_over_from_a_dead_process() {
     let (started, charges) = (Instant::now(), AtomicUsize::new(0));
-    let store = MemoryStore::with_clock(Arc::new(TokioClock(started)));
+    let store = MemoryStore::new_with_clock(Arc::new(TokioClock(started)));
     let onceward = Onceward::builder(Arc::new(store)).accept_volatile().build().unwrap();
     let claimed = onceward.claim(ask("12 EUR", OnUnknown::Retry)).await.unwrap();
     let Claimed::Granted(dead) = claimed else { panic!("the key is new") };

@@ -58,11 +58,12 @@ pub struct Machine {
     initial: Option<String>,
     allowed: BTreeMap<String, Vec<String>>,
     history: Option<String>,
-    effects: Vec<(String, Arc<Effect>)>,
+    effects: Vec<(String, Arc<EffectFn>)>,
 }
 
 /// The effects of a change of state, which commit with it: see [`MachineBuilder::with_effect`].
-pub type Effect = dyn for<'a> Fn(&'a mut dyn AnyTransaction, Change<'a>) -> StoreFuture<'a, ()> + Send + Sync;
+pub type EffectFn =
+    dyn for<'a> Fn(&'a mut dyn AnyTransaction, Change<'a>) -> StoreFuture<'a, ()> + Send + Sync;
 
 /// A change of state that is being made.
 #[derive(Clone, Copy, Debug, PartialEq)]

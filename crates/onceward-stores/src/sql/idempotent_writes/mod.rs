@@ -18,6 +18,6 @@ mod statement;
 mod versioned;
 
 pub use insert::{Inserted, Upserted, insert, upsert};
-pub use machine::{Change, Effect, Machine, MachineBuilder, Moved, Reason};
+pub use machine::{Change, EffectFn, Machine, MachineBuilder, Moved, Reason};
 pub use state::{States, Transition, transition};
 pub use versioned::{If, TagColumn, Versioned, Written, versioned};

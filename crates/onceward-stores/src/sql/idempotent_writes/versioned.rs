@@ -35,7 +35,7 @@ impl<'a> Versioned<'a> {
 #[non_exhaustive]
 pub enum TagColumn<'a> {
     /// A whole number (`BIGINT`) that grows by one with every write. A row that [`If::Absent`] makes begins at the
-    /// microseconds since 1970, so that a row that is deleted and made again does not repeat a tag of its previous life.
+    /// microseconds since 1970, so that a row that is deleted and made again does not repeat a tag of the deleted one.
     Version(&'a str),
     /// A text of at least 32 characters; every write puts a new random one there. It says nothing about the number of
     /// writes.
@@ -85,7 +85,7 @@ const ROUNDS_MAX: usize = 8;
 ///     let change = [("title", Value::Text(title))];
 ///     match versioned(tx, DOCUMENTS, Value::Text(id), If::Match(&[seen]), &change).await? {
 ///         Written::Now(_tag) => {}          // the `ETag` of the answer
-///         Written::Conflict(_current) => {} // 412: somebody else was quicker
+///         Written::Conflict(_current) => {} // 412: another writer was quicker
 ///     }
 ///     Ok(())
 /// }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Check, Effects, KeyForm};
+use super::{Check, Effects, KeyNotation};
 use crate::endpoint::pattern::Pattern;
-use crate::endpoint::volley::Version;
+use crate::endpoint::volley::HttpVersion;
 use crate::endpoint::webhook::Webhook;
 
 impl Check {
@@ -36,8 +36,8 @@ impl Check {
     }
 
     /// Sets how the key is written there.
-    pub fn with_key_form(mut self, key_form: KeyForm) -> Self {
-        self.key_form = key_form;
+    pub fn with_key_notation(mut self, key_notation: KeyNotation) -> Self {
+        self.key_notation = key_notation;
         self
     }
 
@@ -60,7 +60,7 @@ impl Check {
     }
 
     /// Sets which HTTP is spoken.
-    pub fn with_version(mut self, version: Version) -> Self {
+    pub fn with_version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
     }

@@ -1,6 +1,6 @@
 //! Two keys that are nearly the same.
 
-use super::super::check::KeyForm;
+use super::super::check::KeyNotation;
 use super::super::fault::FaultKind;
 use super::super::scenario_context::{ScenarioContext, TRIES_MAX};
 use super::super::setup::Setup;
@@ -55,7 +55,7 @@ fn plan(_: &Setup) -> Plan {
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
     let mut told = 0;
     for pair in &PAIRS {
-        if pair.quoted_only && context.key_form == KeyForm::Raw {
+        if pair.quoted_only && context.key_notation == KeyNotation::Raw {
             continue;
         }
         context.round();

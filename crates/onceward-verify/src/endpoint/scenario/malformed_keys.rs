@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::check::KeyForm;
+use super::super::check::KeyNotation;
 use super::super::fault::FaultKind;
 use super::super::message::Request;
 use super::super::scenario_context::{OtherForm, ScenarioContext};
@@ -138,7 +138,8 @@ fn odd_requests(context: &mut ScenarioContext<'_>) -> Vec<(&'static str, bool, R
     }
     let name = context.setup.check.key_header.clone();
     // Where quotes are a part of the key, two quotes are a key like any other.
-    let quotes_count = context.key_form == KeyForm::Raw && context.baseline().other_form != OtherForm::Same
+    let quotes_count = context.key_notation == KeyNotation::Raw
+        && context.baseline().other_form != OtherForm::Same
         || context.baseline().other_form == OtherForm::Another;
     for odd in &ODD {
         let key = context.key();

@@ -161,7 +161,7 @@ impl ReceiptShown {
         shown.last_error = Some(receipt.status.note().to_owned()).filter(|note| !note.is_empty());
         let attempt = receipt.status.claim().map(|claim| claim.attempt);
         shown.attempt = attempt
-            .filter(|attempt| *attempt != Attempt::NOBODY)
+            .filter(|attempt| *attempt != Attempt::NONE)
             .map(|attempt| attempt.to_string()[..ATTEMPT_DIGITS].to_owned());
         match &receipt.status {
             Status::Held(Held { on_unknown, prior, owner, .. }) => {
@@ -223,7 +223,7 @@ impl ReceiptShown {
     }
 }
 
-/// Digits of an attempt that are shown. With all of them anybody can complete the claim.
+/// Digits of an attempt that are shown. With all of them any caller can complete the claim.
 const ATTEMPT_DIGITS: usize = 8;
 
 fn tries(status: &Status) -> Option<u16> {

@@ -8,13 +8,13 @@ use super::report::Report;
 
 /// A complete answer, final for its intent. A 404 is an answer too.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Reply {
     /// Boxed, because an answer is moved many times on its way to the caller.
     response: Box<Response<Bytes>>,
     report: Report,
 }
 
-impl Answer {
+impl Reply {
     pub(crate) fn new(response: Box<Response<Bytes>>, report: Report) -> Self {
         Self { response, report }
     }

@@ -14,13 +14,13 @@ const PEEK_BYTES_MAX: usize = 64 << 10;
 
 /// The body of an answer through [`RetryLayer`](super::RetryLayer): the inner service's, whole.
 #[derive(Debug)]
-pub struct AnswerBody<B> {
+pub struct ReplyBody<B> {
     /// What was read ahead and not returned yet.
     read: Bytes,
     rest: Pin<Box<B>>,
 }
 
-impl<B> AnswerBody<B>
+impl<B> ReplyBody<B>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -45,7 +45,7 @@ where
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
+impl<B: Body<Data = Bytes>> Body for ReplyBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
