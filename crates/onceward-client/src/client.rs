@@ -15,7 +15,7 @@ use super::exchange::{Exchange, Exchanged, NoAnswer};
 use super::journal::Journal;
 use super::key_status::{DoneWithoutAnswer, not_stored};
 use super::prepared_request::PreparedRequest;
-use super::report::{Report, Source};
+use super::report::{CallReport, ReplySource};
 use super::request::Request;
 use super::retry_config::RetryConfig;
 use super::retry_decision::Sent;
@@ -177,7 +177,7 @@ pub(crate) fn finish(shared: &RetryContext, result: CallResult<Exchanged>) -> Re
     match ended {
         CallEnd::Finished(Ok(response)) => {
             report.read_fields(response.headers());
-            if report.source == Source::Replay {
+            if report.source == ReplySource::Replay {
                 shared.counters.replays.one();
             }
             // The common case reads no body.
@@ -244,5 +244,5 @@ fn describe(last: &Exchanged) -> String {
 
 /// An answer from the client's own journal.
 pub(crate) fn from_journal(response: http::Response<bytes::Bytes>) -> Reply {
-    Reply::new(Box::new(response), Report { source: Source::Journal, ..Report::default() })
+    Reply::new(Box::new(response), CallReport { source: ReplySource::Journal, ..CallReport::default() })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward::Effect;
 
-use super::report::Report;
+use super::report::CallReport;
 use super::retry_state::StopReason;
 
 /// Why a call has no answer to give, sorted by what to do about it.
@@ -43,7 +43,7 @@ pub struct Error {
     effect: Effect,
     detail: Cow<'static, str>,
     retry_in: Option<Duration>,
-    report: Option<Box<Report>>,
+    report: Option<Box<CallReport>>,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -106,7 +106,7 @@ impl Error {
         self
     }
 
-    pub(crate) fn report_is(mut self, report: Report) -> Self {
+    pub(crate) fn report_is(mut self, report: CallReport) -> Self {
         self.report = Some(Box::new(report));
         self
     }
@@ -127,7 +127,7 @@ impl Error {
     }
 
     /// How the call went, if it was begun.
-    pub fn report(&self) -> Option<&Report> {
+    pub fn report(&self) -> Option<&CallReport> {
         self.report.as_deref()
     }
 }

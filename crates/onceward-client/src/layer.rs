@@ -32,7 +32,7 @@ use onceward_http::headers::IDEMPOTENCY_KEY;
 /// Retries requests that are safe to retry. Clones share budgets and breakers, as do all services made by one.
 ///
 /// The service it makes reads each request body into memory first, so that it can be sent again. A request with an unsafe method and no `Idempotency-Key` gets a random one.
-/// Each answer carries a [`Report`](super::Report) among its extensions.
+/// Each answer carries a [`CallReport`](super::CallReport) among its extensions.
 #[derive(Clone, Debug)]
 pub struct RetryLayer {
     shared: Arc<RetryContext>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::super::{BreakerConfig, BudgetConfig, ErrorKind, Report};
+use super::super::{BreakerConfig, BudgetConfig, CallReport, ErrorKind};
 use super::*;
 use onceward_http::problem::Problem;
 
@@ -89,7 +89,7 @@ async fn every_try_is_the_same_but_for_its_number() {
     )
     .await;
     let answer = answer.unwrap();
-    assert_eq!((answer.status().as_u16(), answer.extensions().get::<Report>().unwrap().tries), (201, 4));
+    assert_eq!((answer.status().as_u16(), answer.extensions().get::<CallReport>().unwrap().tries), (201, 4));
     let sent = script.sent.lock().unwrap();
     assert!(sent.iter().all(|(key, _, body)| *key == sent[0].0 && key.len() == 38 && body == "charge"));
     let numbers: Vec<&str> = sent.iter().map(|(_, number, _)| number.as_str()).collect();

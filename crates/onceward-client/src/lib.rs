@@ -74,7 +74,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use layer::{RetryLayer, RetryLayerBuilder, RetryService};
 pub use list::{Intent, IntentRequest, IntentState, ListWhich};
 pub use reply_body::ReplyBody;
-pub use report::{FAILURES_MAX, Failure, FailureCause, Report, ServerRecord, Source};
+pub use report::{CallReport, FAILURES_MAX, FailedTry, FailureCause, ReplySource, ServerRecord};
 pub use request::Request;
 pub use resume::Resumed;
 pub use retry_config::RetryConfig;
@@ -83,7 +83,7 @@ pub use settle::SettleIntent;
 
 /// The types in this crate's signatures that come from other crates.
 pub use onceward_http::EntityTag;
-pub use {http, reqwest};
+pub use {bytes, http, reqwest};
 
 use retry_decision::Guard;
 

@@ -10,11 +10,11 @@ use super::key_status::{is_kept, is_not_yet_recorded, is_replay};
 /// How one call went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct CallReport {
     /// Number of times that this call sent the request.
     pub tries: u32,
     /// Where its answer comes from.
-    pub source: Source,
+    pub source: ReplySource,
     /// Whether the server keeps its answer.
     pub server_record: ServerRecord,
     /// How long the call took.
@@ -22,13 +22,13 @@ pub struct Report {
     /// Of that, the time spent waiting between tries.
     pub paused: Duration,
     /// The tries that were not the last, in order; no more than [`FAILURES_MAX`] are kept.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailedTry>,
 }
 
 /// Where an answer comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Source {
+pub enum ReplySource {
     /// From the server, which did not mark it as replayed.
     #[default]
     Server,
@@ -55,7 +55,7 @@ pub enum ServerRecord {
 /// A try that was not the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Failure {
+pub struct FailedTry {
     /// Its result.
     pub cause: FailureCause,
     /// The pause before the next try.
@@ -84,11 +84,11 @@ impl fmt::Display for FailureCause {
     }
 }
 
-impl Report {
+impl CallReport {
     /// Reads from the answer's fields where it comes from and whether the server keeps it.
     pub(crate) fn read_fields(&mut self, headers: &HeaderMap) {
         if is_replay(headers) {
-            self.source = Source::Replay;
+            self.source = ReplySource::Replay;
         }
         self.server_record = if is_not_yet_recorded(headers) {
             ServerRecord::NotYet
@@ -101,9 +101,9 @@ impl Report {
 }
 
 /// One line for an operator: `3 tries in 1.2 s (answered 503, no answer: timed out), replayed`.
-impl fmt::Display for Report {
+impl fmt::Display for CallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.source == Source::Journal {
+        if self.source == ReplySource::Journal {
             return f.write_str("from the journal, nothing was sent");
         }
         let tries = if self.tries == 1 { "try" } else { "tries" };
@@ -113,7 +113,7 @@ impl fmt::Display for Report {
             write!(f, "{}", failure.cause)?;
         }
         f.write_str(if self.failures.is_empty() { "" } else { ")" })?;
-        f.write_str(if self.source == Source::Replay { ", replayed" } else { "" })?;
+        f.write_str(if self.source == ReplySource::Replay { ", replayed" } else { "" })?;
         let not_yet = self.server_record == ServerRecord::NotYet;
         f.write_str(if not_yet { ", not yet recorded by the server" } else { "" })
     }

@@ -11,7 +11,7 @@ use super::counts::Counters;
 use super::hosts::{Host, Hosts};
 use super::prepared_request::Key;
 use super::random::Chance;
-use super::report::{FAILURES_MAX, Failure, FailureCause, Report};
+use super::report::{CallReport, FAILURES_MAX, FailedTry, FailureCause};
 use super::retry_config::RetryConfig;
 use super::retry_decision::{Sent, TryResult};
 use super::retry_state::{Next, RetryState, StopReason};
@@ -64,7 +64,7 @@ pub(crate) struct Try<T> {
 /// A call that has ended.
 pub(crate) struct CallResult<T> {
     pub(crate) ended: CallEnd<T>,
-    pub(crate) report: Report,
+    pub(crate) report: CallReport,
     /// Whether anything may have reached the server.
     pub(crate) was_sent: Sent,
 }
@@ -96,7 +96,7 @@ where
     async move {
         let began = shared.now();
         let mut now = began;
-        let mut report = Report::default();
+        let mut report = CallReport::default();
         let mut last = None;
         shared.counters.calls.one();
         let ended = 'tries: loop {
@@ -138,7 +138,7 @@ where
             now = shared.now();
             report.paused += paused;
             if report.failures.len() < FAILURES_MAX {
-                report.failures.push(Failure { cause, paused });
+                report.failures.push(FailedTry { cause, paused });
             }
             if let Some(why) = stopped {
                 break CallEnd::Stopped(why, last);

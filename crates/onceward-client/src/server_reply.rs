@@ -4,18 +4,18 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::error::{Error, Result};
-use super::report::Report;
+use super::report::CallReport;
 
 /// A complete answer, final for its intent. A 404 is an answer too.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// Boxed, because an answer is moved many times on its way to the caller.
     response: Box<Response<Bytes>>,
-    report: Report,
+    report: CallReport,
 }
 
 impl Reply {
-    pub(crate) fn new(response: Box<Response<Bytes>>, report: Report) -> Self {
+    pub(crate) fn new(response: Box<Response<Bytes>>, report: CallReport) -> Self {
         Self { response, report }
     }
 
@@ -49,7 +49,7 @@ impl Reply {
     }
 
     /// How the call went.
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &CallReport {
         &self.report
     }
 

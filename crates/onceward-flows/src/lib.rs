@@ -106,7 +106,7 @@ pub use source::{Delivery, HandledMessage, OutboxSource, Reader, Source, SourceF
 pub use tables::{Backlog, FlowTables, Migrated};
 #[cfg(feature = "messages")]
 pub use versions::{
-    Advance, FirstVersion, OnGap, VersionRule, Versioned, Versions, advance, advance_or, advance_to,
+    Advance, FirstVersion, OnGap, VersionAction, VersionRule, Versions, advance, advance_or, advance_to,
     version_header,
 };
 

@@ -83,7 +83,7 @@ pub enum OnGap {
     /// It fails as [`Failure::early`] and is tried again: the others may be on their way, and go ahead of it also where they
     /// have its ordering key. When its tries are used up it is a dead letter.
     Wait,
-    /// The handler fetches what is missing, see [`Versioned::Fetch`] and [`Versions::advance_or_fetch`].
+    /// The handler fetches what is missing, see [`VersionAction::Fetch`] and [`Versions::advance_or_fetch`].
     Fetch,
     /// It is applied: for messages that carry the whole state.
     Apply,
@@ -93,7 +93,7 @@ pub enum OnGap {
 ///
 /// Match it without a `_` arm: a new variant is a breaking change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Versioned {
+pub enum VersionAction {
     /// Apply it. Its version is recorded.
     Apply,
     /// Nothing: it, or a later one, was applied before.
@@ -106,7 +106,7 @@ pub enum Versioned {
 }
 
 /// [`advance`] with a rule for gaps, for handlers: `if advance_or(tx, "stock", item, version, FirstVersion::One,
-/// OnGap::Wait).await? == Versioned::Apply { … }`.
+/// OnGap::Wait).await? == VersionAction::Apply { … }`.
 pub async fn advance_or<T: SqlTransaction>(
     tx: &mut T,
     scope: &str,
@@ -114,17 +114,17 @@ pub async fn advance_or<T: SqlTransaction>(
     version: u64,
     first: FirstVersion,
     on_gap: OnGap,
-) -> Result<Versioned, Failure> {
+) -> Result<VersionAction, Failure> {
     match (advance(tx, scope, entity, version, first).await?, on_gap) {
-        (Advance::Applied, _) => Ok(Versioned::Apply),
-        (Advance::Duplicate | Advance::Stale, _) => Ok(Versioned::Skip),
+        (Advance::Applied, _) => Ok(VersionAction::Apply),
+        (Advance::Duplicate | Advance::Stale, _) => Ok(VersionAction::Skip),
         (Advance::Gap { expected }, OnGap::Wait) => Err(Failure::early(format!(
             "version {version} of `{entity}` has come, and version {expected} has not"
         ))),
-        (Advance::Gap { expected }, OnGap::Fetch) => Ok(Versioned::Fetch { expected }),
+        (Advance::Gap { expected }, OnGap::Fetch) => Ok(VersionAction::Fetch { expected }),
         (Advance::Gap { .. }, OnGap::Apply) => {
             advance_to(tx, scope, entity, version).await?;
-            Ok(Versioned::Apply)
+            Ok(VersionAction::Apply)
         }
     }
 }

@@ -78,6 +78,9 @@ pub use scope::{CallerScope, FormerCallers, OnAnonymous, ScopeFrom};
 pub use shedding::Shedding;
 pub use transact::ResponseLease;
 
+/// The crates whose types are in signatures here, in the versions that fit.
+pub use {bytes, http};
+
 /// The example of the page about webhooks, which must compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/webhooks.md")]

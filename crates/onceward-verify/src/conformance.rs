@@ -172,14 +172,14 @@ const CHECKS: &[Check<Trial>] = table! {
 /// One check that a store did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Failure {
+pub struct FailedCheck {
     /// Which check.
     pub check: &'static str,
     /// The failure, in one sentence.
     pub wrong: String,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.check, self.wrong)
     }
@@ -199,7 +199,7 @@ where
 }
 
 /// Runs every check and returns those that failed. For tests that expect some to.
-pub async fn failures<M, F>(make: M, caps: Caps) -> Vec<Failure>
+pub async fn failures<M, F>(make: M, caps: Caps) -> Vec<FailedCheck>
 where
     M: Fn() -> F,
     F: Future<Output = onceward::Result<Arc<dyn Store>>>,
@@ -212,7 +212,7 @@ where
 }
 
 /// Runs the checks until one fails. For broken stores, where one is enough.
-pub async fn first_failure<M, F>(make: M, caps: Caps) -> Option<Failure>
+pub async fn first_failure<M, F>(make: M, caps: Caps) -> Option<FailedCheck>
 where
     M: Fn() -> F,
     F: Future<Output = onceward::Result<Arc<dyn Store>>>,
@@ -225,7 +225,7 @@ where
     None
 }
 
-async fn failure_of<M, F>(check: &Check<Trial>, make: &M, caps: Caps) -> Option<Failure>
+async fn failure_of<M, F>(check: &Check<Trial>, make: &M, caps: Caps) -> Option<FailedCheck>
 where
     M: Fn() -> F,
     F: Future<Output = onceward::Result<Arc<dyn Store>>>,
@@ -234,7 +234,7 @@ where
         Ok(store) => one(check, Trial { store, caps }).await,
         Err(error) => Err(Wrong(format!("no store to check: {error:?}"))),
     };
-    checked.err().map(|Wrong(wrong)| Failure { check: check.name, wrong })
+    checked.err().map(|Wrong(wrong)| FailedCheck { check: check.name, wrong })
 }
 
 /// In a task of its own, so that a panic in what is checked is a failed check with a name.
@@ -248,7 +248,7 @@ async fn one<S: Send + 'static>(check: &Check<S>, subject: S) -> Checked {
 }
 
 /// Panics with a list of what failed, if anything did.
-fn panic_on_failures(subject: &str, failures: &[Failure], checks: usize) {
+fn panic_on_failures(subject: &str, failures: &[FailedCheck], checks: usize) {
     if failures.is_empty() {
         return;
     }

@@ -13,7 +13,7 @@ use crate::endpoint::{Error, Result};
 /// An operation that changes something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Operation {
+pub struct DescribedOperation {
     /// Such as `POST`.
     pub method: String,
     /// The path as the description has it, such as `/orders/{id}/charges`.
@@ -32,7 +32,7 @@ pub struct Operation {
     pub body: Option<String>,
 }
 
-impl Operation {
+impl DescribedOperation {
     /// Such as `POST /charges`.
     pub fn name(&self) -> String {
         format!("{} {}", self.method, self.path)
@@ -48,7 +48,7 @@ const METHODS: [&str; 4] = ["post", "put", "patch", "delete"];
 
 /// The operations of a description that change something. A key is a header field, a parameter of the query or a member of
 /// the body with one of these names, or with `idempoten` in its name.
-pub fn operations(description: &Value, key_names: &[&str]) -> Result<Vec<Operation>> {
+pub fn operations(description: &Value, key_names: &[&str]) -> Result<Vec<DescribedOperation>> {
     let version = description["openapi"].as_str().unwrap_or_default();
     if !version.starts_with("3.") {
         return Err(Error::invalid("this is no OpenAPI 3 description: `openapi: 3.…` is missing"));
@@ -77,7 +77,7 @@ fn read(
     item: &Value,
     operation: &Value,
     key_names: &[&str],
-) -> Operation {
+) -> DescribedOperation {
     let own = operation["parameters"].as_array().into_iter().flatten();
     let shared = item["parameters"].as_array().into_iter().flatten();
     let (mut target, mut query, mut headers) = (path.to_owned(), Vec::new(), Vec::new());
@@ -129,7 +129,7 @@ fn read(
         let find = || key_member::find(description, &media["schema"], body, &|name| is_key(name, key_names));
         if is_elsewhere { None } else { find() }
     });
-    Operation {
+    DescribedOperation {
         method: method.to_uppercase(),
         path: path.to_owned(),
         target,

@@ -59,7 +59,7 @@ fn description() -> Value {
 #[test]
 fn operations_that_change_something_are_found_with_examples() {
     let found = operations(&description(), &["Request-Id"]).unwrap();
-    let names: Vec<String> = found.iter().map(super::Operation::name).collect();
+    let names: Vec<String> = found.iter().map(super::DescribedOperation::name).collect();
     assert_eq!(names, ["POST /charges", "PUT /orders/{id}/items", "DELETE /orders/{id}/items"]);
     let [post, put, delete] = &found[..] else { panic!("{found:?}") };
     assert_eq!(post.key_header.as_deref(), Some("X-Idempotency-Token"));
@@ -139,5 +139,5 @@ fn a_key_is_found_in_a_header_a_query_and_a_body() {
     );
     assert_eq!(found[0].target, "/a?at=text", "the key is not part of the target");
     assert_eq!(found[4].target, "/e?request_id=text", "it is not the key here");
-    assert!(found[..5].iter().all(super::Operation::has_key) && !found[5].has_key());
+    assert!(found[..5].iter().all(super::DescribedOperation::has_key) && !found[5].has_key());
 }

@@ -28,6 +28,9 @@ mod store;
 #[doc(hidden)]
 pub mod transition;
 
+/// The crate whose type of bytes is in signatures here, in the version that fits.
+pub use bytes;
+
 pub use ask::Ask;
 pub use caps::{Caps, ClockSource, DueLookup, Hints, Promises};
 pub use child::{ChildKey, child_key};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use onceward::Effect;
 use onceward_client::{
-    BreakerConfig, BudgetConfig, Client, ErrorKind, FailureCause, ServerRecord, Source, WhenOpen,
+    BreakerConfig, BudgetConfig, Client, ErrorKind, FailureCause, ReplySource, ServerRecord, WhenOpen,
 };
 
 use crate::schedules::patient;
@@ -34,7 +34,7 @@ async fn a_report_tells_how_it_went() {
     let client = client();
     let answer = client.post(&server.url).json(&body()).send().await.unwrap();
     let report = answer.report();
-    assert_eq!((report.tries, report.source), (3, Source::Replay));
+    assert_eq!((report.tries, report.source), (3, ReplySource::Replay));
     assert_eq!(report.failures[0].cause, FailureCause::Status(503));
     assert!(
         matches!(&report.failures[1].cause, FailureCause::NoAnswer(why) if !why.is_empty()),
@@ -186,11 +186,11 @@ async fn retries_stay_within_the_budget_of_the_host() {
 async fn a_recorded_failure_is_final_and_no_mark_against_the_host() {
     let kept = "Idempotency-Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\n";
     for (status, field, source, record) in [
-        (500, "Idempotent-Replayed: true\r\n", Source::Replay, ServerRecord::Kept),
-        (503, "Idempotent-Replayed: true\r\n", Source::Replay, ServerRecord::Kept),
-        (500, kept, Source::Server, ServerRecord::Kept),
-        (502, kept, Source::Server, ServerRecord::Kept),
-        (500, "Onceward-Recorded: not-yet\r\n", Source::Server, ServerRecord::NotYet),
+        (500, "Idempotent-Replayed: true\r\n", ReplySource::Replay, ServerRecord::Kept),
+        (503, "Idempotent-Replayed: true\r\n", ReplySource::Replay, ServerRecord::Kept),
+        (500, kept, ReplySource::Server, ServerRecord::Kept),
+        (502, kept, ReplySource::Server, ServerRecord::Kept),
+        (500, "Onceward-Recorded: not-yet\r\n", ReplySource::Server, ServerRecord::NotYet),
     ] {
         let server = Server::start(move |_| Fault::StatusWith(status, field)).await;
         // One failure would open the breaker, and no retry is paid for.

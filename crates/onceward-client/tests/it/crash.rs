@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_client::{Client, Source};
+use onceward_client::{Client, ReplySource};
 
 use crate::schedules::patient;
 use crate::server::{Came, Dice, Fault, Server, usual_or_long};
@@ -92,7 +92,11 @@ async fn check(server: &Server, folder: &Path, told: &BTreeMap<String, String>) 
     let requests = server.state().requests;
     for (name, intent) in &intents {
         let answer = send(&client, &server.url, name).await;
-        assert_eq!((&*answer.text(), answer.report().source), (&*intent.answer, Source::Journal), "{name}");
+        assert_eq!(
+            (&*answer.text(), answer.report().source),
+            (&*intent.answer, ReplySource::Journal),
+            "{name}"
+        );
     }
     assert_eq!(server.state().requests, requests, "and nothing was sent for it");
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use onceward::Effect;
-use onceward_client::{ErrorKind, Source};
+use onceward_client::{ErrorKind, ReplySource};
 
 use crate::journal::{body, builder, hasty, losing};
 use crate::server::{Fault, Server};
@@ -66,7 +66,7 @@ async fn an_intent_that_the_server_may_accept_later_stays_open() {
         assert_eq!(send().await.status().as_u16(), status, "{fault:?}");
         client.recorded().await;
         let again = send().await;
-        let expected = if open { (201, Source::Server) } else { (status, Source::Journal) };
+        let expected = if open { (201, ReplySource::Server) } else { (status, ReplySource::Journal) };
         assert_eq!((again.status().as_u16(), again.report().source), expected, "{fault:?}");
         let intent = server.intent("i");
         assert_eq!((intent.keys.len(), intent.effects), (1, u32::from(open)), "{fault:?}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceward::{Clock, Effect, Id, OnUnknown, Onceward, Policy, Retention, State, Stopped};
-use onceward_client::{Client, ClientBuilder, ErrorKind, RetryConfig, Source};
+use onceward_client::{Client, ClientBuilder, ErrorKind, ReplySource, RetryConfig};
 
 use crate::schedules::patient;
 use crate::server::{Came, Fault, Server};
@@ -59,7 +59,7 @@ async fn the_same_json_in_another_order_is_the_same_request_and_another_request_
         |body: &'static str| client.post(&server.url).header("content-type", "application/json").body(body);
     json(r#"{"intent":"i","amount":12}"#).intent("order-7").send().await.unwrap();
     let again = json(r#"{ "amount": 12.0, "intent": "i" }"#).intent("order-7").send().await.unwrap();
-    assert_eq!(again.report().source, Source::Journal);
+    assert_eq!(again.report().source, ReplySource::Journal);
     let other_url = client.post(format!("{}?x=1", server.url)).json(&body()).intent("order-7");
     let other_host = client.post("http://127.0.0.1:1/charges").json(&body()).intent("order-7");
     let other_method = client.put(&server.url).json(&body()).intent("order-7");
@@ -106,12 +106,12 @@ async fn a_stopped_call_stays_open_and_is_resumed_with_its_key_and_bytes() {
     assert_eq!(resumed.len(), 1);
     assert_eq!(resumed[0].intent, "order-7");
     let answer = resumed[0].result.as_ref().unwrap();
-    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", Source::Replay));
+    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", ReplySource::Replay));
     let intent = server.intent("i");
     assert_eq!((intent.effects, intent.keys.len(), intent.bodies.len()), (1, 1, 1), "{intent:?}");
     assert!(client.resume().await.unwrap().is_empty(), "nothing is open any more");
     let again = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
-    assert_eq!(again.report().source, Source::Journal);
+    assert_eq!(again.report().source, ReplySource::Journal);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn an_open_intent_is_finished_by_the_next_call_of_its_name() {
     let send = || client.post(&server.url).json(&body()).intent("order-7").send();
     send().await.unwrap_err();
     well.store(true, Ordering::SeqCst);
-    assert_eq!(send().await.unwrap().report().source, Source::Replay);
+    assert_eq!(send().await.unwrap().report().source, ReplySource::Replay);
     assert_eq!((server.intent("i").effects, server.intent("i").keys.len()), (1, 1));
 }
 
@@ -319,7 +319,7 @@ async fn a_name_past_its_retention_is_a_new_intent_and_a_resumption_removes_its_
         .unwrap();
     for sent in 1..=3 {
         let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
-        assert_eq!(answer.report().source, Source::Server);
+        assert_eq!(answer.report().source, ReplySource::Server);
         assert_eq!(server.intent("i").keys.len(), sent, "each with a key of its own");
         client.recorded().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -402,7 +402,7 @@ async fn an_intent_that_is_dead_in_the_engine_is_resumed_and_sent() {
         assert_eq!(state, State::Dead);
         well.store(true, Ordering::SeqCst);
         let answer = if by_name { send().await } else { client.resume().await.unwrap().remove(0).result };
-        assert_eq!(answer.unwrap().report().source, Source::Replay);
+        assert_eq!(answer.unwrap().report().source, ReplySource::Replay);
         assert_eq!((server.intent("i").effects, server.intent("i").keys.len()), (1, 1));
     }
 }

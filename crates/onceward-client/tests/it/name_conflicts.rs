@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::Store;
-use onceward_client::{Client, ErrorKind, Source};
+use onceward_client::{Client, ErrorKind, ReplySource};
 
 use crate::journal::body;
 use crate::schedules::patient;
@@ -32,7 +32,7 @@ async fn beside_an_answer_the_same_request_gets_it_and_another_one_is_refused() 
 
     let second = client(store);
     let again = second.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
-    assert_eq!(again.report().source, Source::Journal);
+    assert_eq!(again.report().source, ReplySource::Journal);
     let other = second.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::IntentReused, "{other}");
     assert!(first.resume().await.unwrap().is_empty(), "nothing is open");
@@ -58,10 +58,10 @@ async fn the_request_that_is_claimed_first_is_sent_and_the_other_is_refused() {
     let refused = post.await.unwrap().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::IntentReused, "{refused}");
     let answer = put.await.unwrap().unwrap();
-    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", Source::Server));
+    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", ReplySource::Server));
     assert_eq!(server.state().requests, 1);
     let again = client(store).put(&server.url).json(&body()).intent("order-7").send().await.unwrap();
-    assert_eq!(again.report().source, Source::Journal, "the name is the one's that was sent");
+    assert_eq!(again.report().source, ReplySource::Journal, "the name is the one's that was sent");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn after_a_crash_the_name_belongs_to_the_request_in_the_journal() {
     assert_eq!(&*resumed[0].result.as_ref().unwrap().text(), "effect 0 of i");
     assert!(later.resume().await.unwrap().is_empty(), "nothing is open any more");
     let again = later.put(&server.url).json(&body()).intent("order-7").send().await.unwrap();
-    assert_eq!(again.report().source, Source::Journal, "it was the one in the journal");
+    assert_eq!(again.report().source, ReplySource::Journal, "it was the one in the journal");
     let intent = server.intent("i");
     assert_eq!((intent.numbers.len(), intent.keys.len()), (2, 1), "twice, under one key: {intent:?}");
 }

@@ -10,7 +10,7 @@ use onceward::{
     Caps, Choose, Clock, Filter, Id, Loaded, Page, Scan, ScanTarget, State, Store, StoreFuture, Swap,
     Swapped, Watch,
 };
-use onceward_client::{Client, ErrorKind, Source};
+use onceward_client::{Client, ErrorKind, ReplySource};
 use tokio::sync::Notify;
 
 use crate::journal::{HOUR_US, ManualClock, body};
@@ -164,11 +164,11 @@ async fn an_answer_that_was_not_recorded_is_requested_again_under_its_key() {
     let resumed = after.resume().await.unwrap();
     assert_eq!(resumed.len(), 1);
     let answer = resumed[0].result.as_ref().unwrap();
-    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", Source::Replay));
+    assert_eq!((&*answer.text(), answer.report().source), ("effect 0 of i", ReplySource::Replay));
     let intent = server.intent("i");
     assert_eq!((intent.effects, intent.keys.len(), intent.numbers.len()), (1, 1, 2), "{intent:?}");
     let again = after.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
-    assert_eq!(again.report().source, Source::Journal);
+    assert_eq!(again.report().source, ReplySource::Journal);
 }
 
 #[tokio::test]

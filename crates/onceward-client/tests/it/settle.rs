@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Response;
 use onceward::Effect;
-use onceward_client::{Client, ErrorKind, SettleIntent, Source};
+use onceward_client::{Client, ErrorKind, ReplySource, SettleIntent};
 
 use crate::journal::{body, builder, hasty, open_until};
 use crate::server::{Fault, Server};
@@ -30,7 +30,7 @@ async fn an_intent_settled_as_done_is_answered_from_the_journal() {
     }
     let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
     assert_eq!((answer.status().as_u16(), &*answer.text()), (201, "charge 1"));
-    assert_eq!(answer.report().source, Source::Journal);
+    assert_eq!(answer.report().source, ReplySource::Journal);
     assert!(client.resume().await.unwrap().is_empty(), "nothing is open any more");
     assert_eq!(server.state().requests, 1, "and nothing was sent for it");
     let other = client.put(&server.url).json(&body()).intent("order-7").send().await.unwrap_err();
@@ -49,7 +49,7 @@ async fn an_intent_settled_as_not_done_is_a_new_intent_with_a_new_key() {
         client.settle("order-7", SettleIntent::NotDone).await.unwrap();
         assert!(client.resume().await.unwrap().is_empty(), "the old request is not sent");
         let answer = client.post(&server.url).json(&body()).intent("order-7").send().await.unwrap();
-        assert_eq!(answer.report().source, Source::Server);
+        assert_eq!(answer.report().source, ReplySource::Server);
         assert_eq!(server.intent("i").keys.len(), 2);
         assert!(
             refused(client.settle("order-9", SettleIntent::NotDone).await).contains("no intent of that name")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onceward_stores::sql::SqlTransaction;
 
-use super::{FirstVersion, OnGap, Versioned, advance_or, advance_to};
+use super::{FirstVersion, OnGap, VersionAction, advance_or, advance_to};
 use crate::consumer::Failure;
 use crate::message::Message;
 
@@ -76,7 +76,7 @@ impl Versions {
         tx: &mut T,
         message: &Message,
         entity: &str,
-    ) -> Result<Versioned, Failure> {
+    ) -> Result<VersionAction, Failure> {
         let VersionRule { header, first, on_gap } = &self.rule;
         advance_or(tx, &self.scope, entity, version_header(message, header)?, *first, *on_gap).await
     }
@@ -90,14 +90,14 @@ impl Versions {
         message: &Message,
         entity: &str,
         fetch: F,
-    ) -> Result<Versioned, Failure>
+    ) -> Result<VersionAction, Failure>
     where
         T: SqlTransaction,
         F: FnOnce(u64) -> W,
         W: Future<Output = Result<u64, Failure>>,
     {
         let expected = match self.advance(tx, message, entity).await? {
-            Versioned::Fetch { expected } => expected,
+            VersionAction::Fetch { expected } => expected,
             other => return Ok(other),
         };
         let version = version_header(message, &self.rule.header)?;
@@ -108,7 +108,7 @@ impl Versions {
             )));
         }
         advance_to(tx, &self.scope, entity, fetched).await?;
-        Ok(Versioned::Skip)
+        Ok(VersionAction::Skip)
     }
 }
 

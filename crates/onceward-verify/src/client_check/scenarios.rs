@@ -9,10 +9,11 @@ use super::client_process::{ClientProcess, Ended};
 use super::flaky_server::{DONE, FlakyServer, Step};
 use super::http_try::Try;
 use super::judge;
-use crate::endpoint::report::{Finding, Lane, Mark, Timeline, Tone, Verdict};
+use crate::endpoint::report::{Finding, Lane, Mark, ScenarioVerdict, Timeline, Tone};
 use crate::endpoint::{Cause, Error, ErrorKind, Result, Stop};
 
 /// Something that a client that retries must do.
+#[derive(Debug)]
 pub struct ClientScenario {
     /// The name.
     pub name: &'static str,
@@ -313,14 +314,14 @@ pub(super) async fn play(
     (context.notes, context.shown, context.marks, context.tries) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let (mut fault, mut causes) = (None, Vec::new());
     let (verdict, why) = match (scenario.run)(context).await {
-        Ok(why) => (Verdict::Holds, why),
+        Ok(why) => (ScenarioVerdict::Holds, why),
         Err(Stop::Violated(found)) => {
             (fault, causes) = (Some(found.kind), found.causes);
-            (Verdict::Violated, found.why)
+            (ScenarioVerdict::Violated, found.why)
         }
-        Err(Stop::Held(why)) => (Verdict::Held, why),
-        Err(Stop::Inconclusive(why)) => (Verdict::Inconclusive, why),
-        Err(Stop::NotApplicable(why)) => (Verdict::NotApplicable, why),
+        Err(Stop::Held(why)) => (ScenarioVerdict::Held, why),
+        Err(Stop::Inconclusive(why)) => (ScenarioVerdict::Inconclusive, why),
+        Err(Stop::NotApplicable(why)) => (ScenarioVerdict::NotApplicable, why),
     };
     let finding = Finding {
         scenario: scenario.name,
@@ -333,7 +334,7 @@ pub(super) async fn play(
         requests: context.tries,
         took_ms: u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
         reproduce: context.check.command_line(scenario.name),
-        timeline: (verdict == Verdict::Violated).then(|| context.timeline()),
+        timeline: (verdict == ScenarioVerdict::Violated).then(|| context.timeline()),
     };
     (finding, causes)
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use onceward::{Stopped, Store, Transactions};
 
-use super::{Check, Failure, Wrong, one, panic_on_failures};
+use super::{Check, FailedCheck, Wrong, one, panic_on_failures};
 use fixture::TransactionFixture;
 
 /// A fresh database with a store in it, transactions on it, and a table of counters.
@@ -188,7 +188,7 @@ where
 }
 
 /// Runs every check of transactions and returns those that failed. For tests that expect some to.
-pub async fn transaction_failures<B, M, F>(make: M) -> Vec<Failure>
+pub async fn transaction_failures<B, M, F>(make: M) -> Vec<FailedCheck>
 where
     B: Harness,
     M: Fn() -> F,
@@ -202,7 +202,7 @@ where
 }
 
 /// Runs the checks of transactions until one fails. For broken drivers, where one is enough.
-pub async fn first_transaction_failure<B, M, F>(make: M) -> Option<Failure>
+pub async fn first_transaction_failure<B, M, F>(make: M) -> Option<FailedCheck>
 where
     B: Harness,
     M: Fn() -> F,
@@ -216,7 +216,7 @@ where
     None
 }
 
-async fn failure_of<B, M, F>(check: &Check<TransactionFixture<B>>, make: &M) -> Option<Failure>
+async fn failure_of<B, M, F>(check: &Check<TransactionFixture<B>>, make: &M) -> Option<FailedCheck>
 where
     B: Harness,
     M: Fn() -> F,
@@ -226,5 +226,5 @@ where
         Ok(harness) => one(check, TransactionFixture::new(harness)).await,
         Err(error) => Err(Wrong(format!("no transactions to check: {error:?}"))),
     };
-    checked.err().map(|Wrong(wrong)| Failure { check: check.name, wrong })
+    checked.err().map(|Wrong(wrong)| FailedCheck { check: check.name, wrong })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use onceward::{Filter, Id, Scan, ScanTarget, Seen, State, Store, Swap, Swapped};
 
 use super::trial::{Answered, Checked, FAR, Trial, Wrong, ensure, held, id_of, plausible, record, sorted};
-use super::{Check, Failure, one, panic_on_failures};
+use super::{Check, FailedCheck, one, panic_on_failures};
 
 /// A fresh store whose records can be damaged: a bit flipped on disk, a column with a value from the future.
 pub trait Damage: Send + Sync + 'static {
@@ -49,7 +49,7 @@ where
 }
 
 /// Runs every check of damaged records and returns those that failed. For tests that expect some to.
-pub async fn unreadable_failures<D, M, F>(make: M) -> Vec<Failure>
+pub async fn unreadable_failures<D, M, F>(make: M) -> Vec<FailedCheck>
 where
     D: Damage,
     M: Fn() -> F,
@@ -61,7 +61,7 @@ where
             Ok(damage) => one(&check, Scene::new(damage)).await,
             Err(error) => Err(Wrong(format!("no store to check: {error:?}"))),
         };
-        failures.extend(checked.err().map(|Wrong(wrong)| Failure { check: check.name, wrong }));
+        failures.extend(checked.err().map(|Wrong(wrong)| FailedCheck { check: check.name, wrong }));
     }
     failures
 }

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::report::{Finding, Verdict};
+use super::report::{Finding, ScenarioVerdict};
 
 /// The kind of a broken promise, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -89,7 +89,7 @@ const PLAIN_RETRY: &str = "retry-after-success";
 /// one.
 pub(crate) fn attribute(findings: &mut [Finding], causes: &[Vec<Cause>]) {
     let mut order: Vec<usize> =
-        (0..findings.len()).filter(|index| findings[*index].verdict == Verdict::Violated).collect();
+        (0..findings.len()).filter(|index| findings[*index].verdict == ScenarioVerdict::Violated).collect();
     order.sort_by_key(|index| rank(&findings[*index], *index));
     let mut mains: Vec<(usize, &[Cause])> = Vec::new();
     for index in order {

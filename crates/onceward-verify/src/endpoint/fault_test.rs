@@ -1,11 +1,11 @@
 use super::{Cause, FaultKind, attribute};
-use crate::endpoint::report::{Finding, Verdict};
+use crate::endpoint::report::{Finding, ScenarioVerdict};
 
 fn found(scenario: &'static str, fault: FaultKind) -> Finding {
     Finding {
         scenario,
         promise: "",
-        verdict: Verdict::Violated,
+        verdict: ScenarioVerdict::Violated,
         fault: Some(fault),
         same_cause_as: None,
         why: String::new(),

@@ -22,7 +22,7 @@ pub use super::trace::{Lane, Mark, Timeline, Tone};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum ScenarioVerdict {
     /// Nothing spoke against the promise, and it was put to the test.
     Holds,
     /// Nothing ran twice, but for some keys the outcome is unknown and held until an operator settles it.
@@ -37,7 +37,7 @@ pub enum Verdict {
     NotApplicable,
 }
 
-impl Verdict {
+impl ScenarioVerdict {
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ pub struct Finding {
     /// The promise.
     pub promise: &'static str,
     /// Its result.
-    pub verdict: Verdict,
+    pub verdict: ScenarioVerdict,
     /// The kind of the fault, if it is violated.
     pub fault: Option<FaultKind>,
     /// The scenario whose finding shows the same mistake, if this is not the finding to look at first.
@@ -171,7 +171,7 @@ pub(super) const WEAKER: &str = "No effects were counted: what holds only holds 
 
 impl Report {
     /// How many scenarios came to this verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: ScenarioVerdict) -> usize {
         self.findings.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
@@ -182,13 +182,15 @@ impl Report {
 
     /// Scenarios that were violated.
     pub fn violated(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.verdict == Verdict::Violated)
+        self.findings.iter().filter(|finding| finding.verdict == ScenarioVerdict::Violated)
     }
 
     /// Violated scenarios with a cause of their own, the worst first.
     pub fn main_findings(&self) -> Vec<&Finding> {
         let mut found: Vec<(usize, &Finding)> = self.findings.iter().enumerate().collect();
-        found.retain(|(_, finding)| finding.verdict == Verdict::Violated && finding.same_cause_as.is_none());
+        found.retain(|(_, finding)| {
+            finding.verdict == ScenarioVerdict::Violated && finding.same_cause_as.is_none()
+        });
         found.sort_by_key(|(index, finding)| rank(finding, *index));
         found.into_iter().map(|(_, finding)| finding).collect()
     }
@@ -216,10 +218,10 @@ impl Report {
     /// Returns the exit code of a command: 0 if all that was asked holds, 1 if something is violated, 2 if something
     /// could not be checked.
     pub fn exit_code(&self) -> u8 {
-        if self.count(Verdict::Violated) > 0 {
+        if self.count(ScenarioVerdict::Violated) > 0 {
             1
-        } else if self.count(Verdict::Inconclusive) > 0
-            || self.count(Verdict::Holds) + self.count(Verdict::Held) == 0
+        } else if self.count(ScenarioVerdict::Inconclusive) > 0
+            || self.count(ScenarioVerdict::Holds) + self.count(ScenarioVerdict::Held) == 0
         {
             2
         } else {

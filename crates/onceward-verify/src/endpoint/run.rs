@@ -8,7 +8,7 @@ use super::baseline::{self, Measured};
 use super::check::{Check, Effects};
 use super::error::{Error, ErrorKind, Result};
 use super::fault::{self, Cause, Fault, FaultKind};
-use super::report::{Finding, Report, Spread, Verdict};
+use super::report::{Finding, Report, ScenarioVerdict, Spread};
 use super::scenario::{self, Plan, Scenario, Stop};
 use super::scenario_context::ScenarioContext;
 use super::secrets::Secrets;
@@ -27,7 +27,7 @@ pub enum Progress {
     /// This number of further requests have been answered.
     Sent(u64),
     /// This scenario is over; it was allowed this many requests and needed no more.
-    Ends(Verdict),
+    Ends(ScenarioVerdict),
 }
 
 /// A scenario in a plan.
@@ -177,21 +177,21 @@ fn finding(
     let deduplicates = context.baseline.as_ref().is_none_or(|baseline| baseline.deduplicates);
     let (verdict, why) = match ended {
         Ok(why) if !deduplicates && scenario.by_key => {
-            (Verdict::Vacuous, format!("nothing is deduplicated here, so this says nothing: {why}"))
+            (ScenarioVerdict::Vacuous, format!("nothing is deduplicated here, so this says nothing: {why}"))
         }
-        Ok(why) if context.setup.oracle.sees() => (Verdict::Holds, why),
+        Ok(why) if context.setup.oracle.sees() => (ScenarioVerdict::Holds, why),
         // A sentence that speaks of effects must not claim what nobody counted.
-        Ok(why) => (Verdict::Holds, format!("{why} (by the answers: effects were not counted)")),
-        Err(Stop::Held(why)) => (Verdict::Held, why),
+        Ok(why) => (ScenarioVerdict::Holds, format!("{why} (by the answers: effects were not counted)")),
+        Err(Stop::Held(why)) => (ScenarioVerdict::Held, why),
         Err(Stop::Violated(found)) => {
             (fault, causes) = (Some(found.kind), found.causes);
             if !deduplicates && scenario.by_key && found.kind <= FaultKind::LostAnswer {
                 causes.push(Cause::NotDeduplicated);
             }
-            (Verdict::Violated, found.why)
+            (ScenarioVerdict::Violated, found.why)
         }
-        Err(Stop::Inconclusive(why)) => (Verdict::Inconclusive, why),
-        Err(Stop::NotApplicable(why)) => (Verdict::NotApplicable, why),
+        Err(Stop::Inconclusive(why)) => (ScenarioVerdict::Inconclusive, why),
+        Err(Stop::NotApplicable(why)) => (ScenarioVerdict::NotApplicable, why),
     };
     let check = Check { key_notation: context.key_notation, ..context.setup.check.clone() };
     let finding = Finding {
@@ -205,7 +205,8 @@ fn finding(
         requests: context.sent,
         took_ms: millis(start.elapsed()),
         reproduce: check.command_line(scenario.name),
-        timeline: (verdict == Verdict::Violated).then(|| shown.unwrap_or_else(|| context.trace.timeline())),
+        timeline: (verdict == ScenarioVerdict::Violated)
+            .then(|| shown.unwrap_or_else(|| context.trace.timeline())),
     };
     (finding, causes)
 }

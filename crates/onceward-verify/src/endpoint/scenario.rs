@@ -34,6 +34,7 @@ use super::scenario_context::ScenarioContext;
 use super::setup::Setup;
 
 /// Something that a retry-safe endpoint must bear.
+#[derive(Debug)]
 pub struct Scenario {
     /// The name, on the command line and in reports.
     pub name: &'static str,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::start::{RunningService, check_of_process};
 use super::table::ZooService;
-use crate::endpoint::report::{Report, Timeline, Tone, Verdict};
+use crate::endpoint::report::{Report, ScenarioVerdict, Timeline, Tone};
 use crate::endpoint::{Check, Error};
 
 /// What the verifier found about a service.
@@ -62,13 +62,13 @@ impl CheckedService {
                 let mains = report.main_findings();
                 let shown = finding.same_cause_as.unwrap_or(finding.scenario);
                 let [main, more @ ..] = &mains[..] else { return false };
-                finding.verdict == Verdict::Violated
+                finding.verdict == ScenarioVerdict::Violated
                     && main.scenario == shown
                     && more.iter().all(|other| self.also_found_by.contains(&other.scenario))
                     && mains.iter().all(|main| main.timeline.as_ref().is_some_and(shows_a_fault))
             }
             None => {
-                let left_out = report.count(Verdict::NotApplicable);
+                let left_out = report.count(ScenarioVerdict::NotApplicable);
                 report.exit_code() == 0 && left_out <= self.left_out_max
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onceward_verify::client_check::{ClientCheck, scenarios};
 use onceward_verify::endpoint::ErrorKind;
-use onceward_verify::endpoint::report::{Report, Verdict};
+use onceward_verify::endpoint::report::{Report, ScenarioVerdict};
 use onceward_verify::zoo::clients::{self, ZooClient};
 use tokio::task::JoinSet;
 
@@ -58,7 +58,7 @@ async fn a_report_on_a_client_shows_its_tries() {
     check.command = format!("TOKEN=s3cr3t {}", check.command);
     check.scenarios = vec!["survives-kill".into()];
     let report = check.run().await.unwrap();
-    assert_eq!(report.findings[0].verdict, Verdict::Violated, "{}", report.text());
+    assert_eq!(report.findings[0].verdict, ScenarioVerdict::Violated, "{}", report.text());
     for form in [report.text(), report.html()] {
         assert!(form.contains("run again, try 1") && form.contains("SIGKILL"), "{form}");
         assert!(form.contains("onceward verify --client-cmd") && !form.contains("s3cr3t"), "{form}");
@@ -97,7 +97,7 @@ async fn a_date_in_retry_after_is_waited_for() {
         let check = check(name, &folder).with_scenarios(["retry-after"]);
         let report = check.run().await.unwrap();
         let finding = &report.findings[0];
-        let verdict = if is_late_enough { Verdict::Holds } else { Verdict::Violated };
+        let verdict = if is_late_enough { ScenarioVerdict::Holds } else { ScenarioVerdict::Violated };
         assert_eq!(finding.verdict, verdict, "{}", report.text());
         assert!(finding.why.contains("503 with a date"), "{}", finding.why);
     }
@@ -121,7 +121,7 @@ async fn a_run_that_sends_nothing_leaves_the_verdict_open() {
     mixed.scenarios = vec!["same-key".into(), "same-bytes".into()];
     let report = mixed.run().await.unwrap();
     for finding in &report.findings {
-        assert_eq!(finding.verdict, Verdict::Inconclusive, "{}", report.text());
+        assert_eq!(finding.verdict, ScenarioVerdict::Inconclusive, "{}", report.text());
         assert!(finding.why.contains("1 of 10 runs sent nothing at all (429)"), "{}", finding.why);
         assert!(finding.notes.iter().all(|note| !note.contains("429")), "{:?}", finding.notes);
     }
@@ -136,6 +136,6 @@ async fn jitter_that_nobody_saw_is_not_claimed() {
     mixed.scenarios = vec!["back-off".into()];
     let report = mixed.run().await.unwrap();
     let finding = &report.findings[0];
-    assert_eq!(finding.verdict, Verdict::Inconclusive, "{}", report.text());
+    assert_eq!(finding.verdict, ScenarioVerdict::Inconclusive, "{}", report.text());
     assert!(finding.why.contains("cannot be compared"), "{}", finding.why);
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use onceward_verify::endpoint::report::{Report, Tone, Verdict};
+use onceward_verify::endpoint::report::{Report, ScenarioVerdict, Tone};
 use onceward_verify::endpoint::{Check, Effects, ErrorKind, FaultKind, HttpVersion, Scheme};
 use onceward_verify::zoo::start::{RunningService, check_of_process, free_port};
 use onceward_verify::zoo::table;
@@ -87,7 +87,7 @@ async fn what_cannot_be_judged_is_said() {
     unfailing.fail_headers = vec![("X-Nothing".into(), "1".into())];
     only(&mut unfailing, &["failed-first"]);
     let report = unfailing.run().await.unwrap();
-    assert_eq!((report.exit_code(), report.findings[0].verdict), (2, Verdict::Inconclusive));
+    assert_eq!((report.exit_code(), report.findings[0].verdict), (2, ScenarioVerdict::Inconclusive));
 }
 
 /// A claim that is held for a person is neither wedged nor done, and the sentence says how many there are.
@@ -100,7 +100,7 @@ async fn held_is_a_verdict_of_its_own() {
     only(&mut check, &["crash"]);
     let report = check.run().await.unwrap();
     let finding = report.finding("crash").unwrap();
-    assert_eq!((report.exit_code(), finding.verdict), (0, Verdict::Held), "{}", report.text());
+    assert_eq!((report.exit_code(), finding.verdict), (0, ScenarioVerdict::Held), "{}", report.text());
     assert!(finding.why.contains("of 10 keys are held as unknown"), "{}", finding.why);
     assert!(report.markdown().contains("| crash | held |"), "{}", report.markdown());
 }
@@ -121,7 +121,7 @@ async fn keys_that_are_taken_for_one_are_a_finding_and_not_an_error() {
     let report = broken.check.run().await.unwrap();
     assert_eq!(report.exit_code(), 1);
     let found: Vec<_> = report.findings.iter().map(|finding| (finding.scenario, finding.verdict)).collect();
-    assert_eq!(found, [("distinct-keys", Verdict::Violated)]);
+    assert_eq!(found, [("distinct-keys", ScenarioVerdict::Violated)]);
     assert!(report.text().contains("different keys are taken for one"), "{}", report.text());
 }
 
@@ -210,7 +210,7 @@ async fn check_process(name: &str, scenarios: &[&str], change: impl FnOnce(&mut 
 async fn a_late_retry_is_not_blamed_for_our_kills() {
     let report = check_process("memory-only", &["crash", "late-retry"], |_| {}).await;
     assert_eq!(report.finding("crash").unwrap().fault, Some(FaultKind::DoubleEffect), "{}", report.text());
-    assert_eq!(report.finding("late-retry").unwrap().verdict, Verdict::Holds, "{}", report.text());
+    assert_eq!(report.finding("late-retry").unwrap().verdict, ScenarioVerdict::Holds, "{}", report.text());
 }
 
 /// Where bodies are not compared at all, no sentence says that they are.
@@ -245,7 +245,7 @@ async fn nothing_deduplicated_is_one_finding_and_the_rest_is_vacuous() {
     let mains: Vec<&str> = report.main_findings().iter().map(|finding| finding.scenario).collect();
     assert_eq!(mains, ["simultaneous-duplicates"], "{}", report.text());
     for scenario in ["other-tenant", "distinct-keys"] {
-        assert_eq!(report.finding(scenario).unwrap().verdict, Verdict::Vacuous, "{}", report.text());
+        assert_eq!(report.finding(scenario).unwrap().verdict, ScenarioVerdict::Vacuous, "{}", report.text());
     }
     assert!(
         report.summary().contains("worst: double effect (simultaneous-duplicates)"),
@@ -362,10 +362,10 @@ async fn what_nobody_can_see_is_not_claimed() {
     let report = alike.check.run().await.unwrap();
     for scenario in inconclusive {
         let verdict = report.finding(scenario).unwrap().verdict;
-        assert_eq!(verdict, Verdict::Inconclusive, "{scenario}: {}", report.text());
+        assert_eq!(verdict, ScenarioVerdict::Inconclusive, "{scenario}: {}", report.text());
     }
     let verdict = report.finding("failed-after-effect").unwrap().verdict;
-    assert_eq!(verdict, Verdict::NotApplicable, "{}", report.text());
+    assert_eq!(verdict, ScenarioVerdict::NotApplicable, "{}", report.text());
 }
 
 /// A refusal with 409 is told from "come again" soon after the key is done, not after the whole lease.
@@ -389,14 +389,16 @@ async fn held_is_held_in_every_scenario() {
     only(&mut sound.check, &["slow-owner", "retry-after-success"]);
     let report = sound.check.run().await.unwrap();
     let finding = report.finding("slow-owner").unwrap();
-    assert_eq!((report.exit_code(), finding.verdict), (0, Verdict::Held), "{}", report.text());
+    assert_eq!((report.exit_code(), finding.verdict), (0, ScenarioVerdict::Held), "{}", report.text());
     assert!(finding.why.starts_with("2 keys are held as unknown"), "{}", finding.why);
 }
 
 /// Events are known by their ids, not by keys: what an endpoint does with keys says nothing about them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_are_judged_where_no_key_is_known() {
-    for (name, verdict) in [("plain", Verdict::Holds), ("plain-with-events-when-done", Verdict::Violated)] {
+    for (name, verdict) in
+        [("plain", ScenarioVerdict::Holds), ("plain-with-events-when-done", ScenarioVerdict::Violated)]
+    {
         let mut plain = start(name).await;
         only(&mut plain.check, &["simultaneous-duplicates", "redelivered-webhook"]);
         let report = plain.check.run().await.unwrap();
@@ -410,7 +412,9 @@ async fn events_are_judged_where_no_key_is_known() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_of_every_scheme_are_judged() {
     for scheme in [Scheme::Stripe, Scheme::GitHub, Scheme::Standard, Scheme::Shopify] {
-        for (name, verdict) in [("waits", Verdict::Holds), ("events-when-done", Verdict::Violated)] {
+        for (name, verdict) in
+            [("waits", ScenarioVerdict::Holds), ("events-when-done", ScenarioVerdict::Violated)]
+        {
             let mut running = start(name).await;
             only(&mut running.check, &["redelivered-webhook"]);
             running.check.webhook.as_mut().unwrap().scheme = scheme;

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use onceward_verify::endpoint::report::Verdict;
+use onceward_verify::endpoint::report::ScenarioVerdict;
 use onceward_verify::endpoint::{Check, Effects, FaultKind};
 use onceward_verify::zoo::start::{check_of_process, free_port};
 use onceward_verify::zoo::table;
@@ -120,8 +120,8 @@ async fn a_body_that_is_not_text_arrives_as_it_is() {
 async fn every_way_to_fail_is_tried() {
     let hook = |name: &str| (name.to_owned(), "1".to_owned());
     for (hooks, verdict) in [
-        (vec![hook("X-Fail-Cleanly")], Verdict::Holds),
-        (vec![hook("X-Fail-Cleanly"), hook("X-Fail-Badly")], Verdict::Violated),
+        (vec![hook("X-Fail-Cleanly")], ScenarioVerdict::Holds),
+        (vec![hook("X-Fail-Cleanly"), hook("X-Fail-Badly")], ScenarioVerdict::Violated),
     ] {
         let recorder = Recorder::default();
         let mut check = recorder.serve().await;
@@ -130,7 +130,7 @@ async fn every_way_to_fail_is_tried() {
         let report = check.run().await.unwrap();
         let finding = &report.findings[0];
         assert_eq!(finding.verdict, verdict, "{}", report.text());
-        if verdict == Verdict::Violated {
+        if verdict == ScenarioVerdict::Violated {
             assert_eq!(finding.fault, Some(FaultKind::Wedged));
             assert!(finding.why.contains("the failure is replayed forever"), "{}", finding.why);
         }
@@ -142,8 +142,8 @@ async fn every_way_to_fail_is_tried() {
 async fn every_way_to_fail_after_the_effect_is_tried() {
     let hook = |name: &str| (name.to_owned(), "1".to_owned());
     for (hooks, verdict) in [
-        (vec![hook("X-Fail-Late")], Verdict::Holds),
-        (vec![hook("X-Fail-Late"), hook("X-Fail-Late-Badly")], Verdict::Violated),
+        (vec![hook("X-Fail-Late")], ScenarioVerdict::Holds),
+        (vec![hook("X-Fail-Late"), hook("X-Fail-Late-Badly")], ScenarioVerdict::Violated),
     ] {
         let recorder = Recorder::default();
         let mut check = recorder.serve().await;
@@ -156,7 +156,7 @@ async fn every_way_to_fail_after_the_effect_is_tried() {
         assert_eq!(finding.verdict, verdict, "{}", report.text());
         let hooks = finding.reproduce.matches("--fail-after-effect-header ").count();
         assert_eq!(hooks, check.fail_after_effect_headers.len(), "{}", finding.reproduce);
-        assert_eq!(finding.fault, (verdict == Verdict::Violated).then_some(FaultKind::DoubleEffect));
+        assert_eq!(finding.fault, (verdict == ScenarioVerdict::Violated).then_some(FaultKind::DoubleEffect));
     }
 }
 
@@ -180,7 +180,9 @@ async fn forward_to(service: SocketAddr) -> SocketAddr {
 /// The service behind another process is killed and started again: a sound one holds, and one that forgets is caught.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_behind_another_process_is_killed() {
-    for (name, verdict) in [("journal", Verdict::Holds), ("effect-before-receipt", Verdict::Violated)] {
+    for (name, verdict) in
+        [("journal", ScenarioVerdict::Holds), ("effect-before-receipt", ScenarioVerdict::Violated)]
+    {
         let folder = tempfile::tempdir().unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_onceward-verify"));
         let mut check = check_of_process(table::named(name).unwrap(), program, folder.path()).unwrap();
@@ -191,7 +193,7 @@ async fn a_service_behind_another_process_is_killed() {
         let report = check.run().await.unwrap();
         let finding = &report.findings[0];
         assert_eq!(finding.verdict, verdict, "{name}: {}", report.text());
-        if verdict == Verdict::Holds {
+        if verdict == ScenarioVerdict::Holds {
             assert!(
                 finding.why.starts_with("10 kills, ") && !finding.why.contains(" 0 before"),
                 "{}",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use onceward_verify::endpoint::report::{Finding, Report, Tone, Verdict};
+use onceward_verify::endpoint::report::{Finding, Report, ScenarioVerdict, Tone};
 use onceward_verify::endpoint::{Check, Effects, FaultKind};
 use onceward_verify::zoo::start::{RunningService, check_of_process};
 use onceward_verify::zoo::table;
@@ -17,7 +17,7 @@ async fn judged(name: &str, scenario: &str, change: impl FnOnce(&mut Check)) -> 
 
 fn violated(report: &Report) -> &Finding {
     let finding = &report.findings[0];
-    assert_eq!(finding.verdict, Verdict::Violated, "{}", report.text());
+    assert_eq!(finding.verdict, ScenarioVerdict::Violated, "{}", report.text());
     finding
 }
 

@@ -1,5 +1,6 @@
 //! The public API is what `docs/api` lists, and `CHANGELOG.md` has seen it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use public_api::{CRATES, digest, exhaustive_by_accident, list};
@@ -50,21 +51,69 @@ fn a_change_of_the_public_api_is_in_the_changelog() {
     );
 }
 
+/// Listed because a `pub use` with `#[doc(hidden)]` exports them, for the other crates of this workspace.
+const HIDDEN: [&str; 11] = [
+    "admin::api::list",
+    "admin::api::shape",
+    "admin::audit",
+    "admin::json",
+    "admin::problem",
+    "breaker",
+    "decide",
+    "engine::inner",
+    "key_status",
+    "retry_decision",
+    "retry_state",
+];
+
+/// Users derive `Debug` for structs that hold ours.
+#[test]
+fn every_public_type_is_debug() {
+    for name in CRATES {
+        let listing = list(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates").join(name)).unwrap();
+        let by_hand = |name: &str| {
+            listing
+                .lines()
+                .any(|line| line.split_once("Debug for ").is_some_and(|(_, of)| type_name(of) == name))
+        };
+        for line in listing.lines().filter(|line| !HIDDEN.iter().any(|module| line.starts_with(module))) {
+            let head = ["pub struct ", "pub enum "].into_iter().find_map(|word| line.split_once(word));
+            let Some((derived, named)) = head else { continue };
+            let named = type_name(named);
+            assert!(derived.contains("Debug") || by_hand(named), "{name}: {named} does not implement Debug");
+        }
+    }
+}
+
+/// One name has one meaning, also for a user of several crates.
+#[test]
+fn a_public_name_is_in_one_crate() {
+    // Each crate's own errors and options; what a reconciler has found out; how a webhook is signed.
+    const SAME_MEANING: [&str; 7] =
+        ["Error", "ErrorKind", "Options", "Reconciled", "Result", "Rules", "Scheme"];
+    let mut crates_of: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for name in CRATES {
+        let listing = list(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates").join(name)).unwrap();
+        for line in listing.lines().filter(|line| !HIDDEN.iter().any(|module| line.starts_with(module))) {
+            let words = ["pub struct ", "pub enum ", "pub trait ", "pub type "];
+            if let Some((_, named)) = words.into_iter().find_map(|word| line.split_once(word)) {
+                crates_of.entry(type_name(named).to_owned()).or_default().insert(name);
+            }
+        }
+    }
+    assert!(crates_of.len() > 200, "{crates_of:?}");
+    crates_of.retain(|name, crates| crates.len() > 1 && !SAME_MEANING.contains(&name.as_str()));
+    assert!(crates_of.is_empty(), "names with several meanings: {crates_of:#?}");
+}
+
+fn type_name(text: &str) -> &str {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or_default()
+}
+
 /// A new variant or field must not break users by accident: what can grow is `#[non_exhaustive]`, and what must not be
 /// passed over says that a change of it is breaking.
 #[test]
 fn every_exhaustive_type_is_so_on_purpose() {
-    // Listed because a `pub use` with `#[doc(hidden)]` exports them, for the other crates of this workspace.
-    const HIDDEN: [&str; 8] = [
-        "admin::api::shape",
-        "admin::audit",
-        "admin::problem",
-        "breaker",
-        "decide",
-        "key_status",
-        "retry_decision",
-        "retry_state",
-    ];
     for name in CRATES {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates").join(name);
         let mut found = exhaustive_by_accident(&folder).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onceward::Policy;
 use onceward_flows::{
-    DeadLetterFilter, FirstVersion, FlowTables, Message, OnGap, Versioned, advance, advance_or,
+    DeadLetterFilter, FirstVersion, FlowTables, Message, OnGap, VersionAction, advance, advance_or,
 };
 use onceward_stores::sql::Migrations;
 
@@ -47,13 +47,13 @@ async fn a_gap_waits_is_fetched_or_applied<E: Engine>() {
     let mut step = async |version, on_gap| {
         advance_or(&mut tx, "stock", "item-7", version, FirstVersion::One, on_gap).await
     };
-    assert_eq!(step(1, OnGap::Wait).await.unwrap(), Versioned::Apply);
-    assert_eq!(step(1, OnGap::Wait).await.unwrap(), Versioned::Skip);
+    assert_eq!(step(1, OnGap::Wait).await.unwrap(), VersionAction::Apply);
+    assert_eq!(step(1, OnGap::Wait).await.unwrap(), VersionAction::Skip);
     let failure = step(3, OnGap::Wait).await.unwrap_err();
     assert!(!failure.is_permanent() && failure.to_string().contains("version 2 has not"), "{failure}");
-    assert_eq!(step(3, OnGap::Fetch).await.unwrap(), Versioned::Fetch { expected: 2 });
-    assert_eq!(step(3, OnGap::Apply).await.unwrap(), Versioned::Apply);
-    assert_eq!(step(4, OnGap::Wait).await.unwrap(), Versioned::Apply);
+    assert_eq!(step(3, OnGap::Fetch).await.unwrap(), VersionAction::Fetch { expected: 2 });
+    assert_eq!(step(3, OnGap::Apply).await.unwrap(), VersionAction::Apply);
+    assert_eq!(step(4, OnGap::Wait).await.unwrap(), VersionAction::Apply);
     tx.commit().await.unwrap();
 }
 

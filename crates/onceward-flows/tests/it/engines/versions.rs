@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use onceward_flows::{
     Consumer, ConsumerOptions, DeadLetterFilter, Failure, FirstVersion, Message, OnGap, Received,
-    VersionRule, Versioned, advance_to,
+    VersionAction, VersionRule, advance_to,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -57,7 +57,7 @@ impl Running {
                     };
                     let advanced =
                         versions.advance_or_fetch(&mut tx, &received.message, &entity, fetch).await?;
-                    if advanced == Versioned::Apply {
+                    if advanced == VersionAction::Apply {
                         note::<E>(&received, &mut tx).await?;
                     }
                     Ok(())

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::junit::escape;
 use super::text::{also, micros, summary};
-use super::{Finding, Report, Verdict, WEAKER, picture};
+use super::{Finding, Report, ScenarioVerdict, WEAKER, picture};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -18,7 +18,7 @@ pub(super) fn html(report: &Report) -> String {
         headline(report)
     );
     head(&mut out, report);
-    if report.count(Verdict::Violated) > 0 {
+    if report.count(ScenarioVerdict::Violated) > 0 {
         out.push_str("<h2>What went wrong</h2>\n");
         out.push_str(
             "<p class=\"soft\">Each bar is a request, from its last byte to its answer: green for the first answer \
@@ -62,10 +62,10 @@ fn head(out: &mut String, report: &Report) {
         escape(&summary(report))
     );
     for (value, what) in [
-        (report.count(Verdict::Holds).to_string(), "hold"),
-        (report.count(Verdict::Held).to_string(), "held"),
-        (report.count(Verdict::Violated).to_string(), "violated"),
-        (report.count(Verdict::Inconclusive).to_string(), "inconclusive"),
+        (report.count(ScenarioVerdict::Holds).to_string(), "hold"),
+        (report.count(ScenarioVerdict::Held).to_string(), "held"),
+        (report.count(ScenarioVerdict::Violated).to_string(), "violated"),
+        (report.count(ScenarioVerdict::Inconclusive).to_string(), "inconclusive"),
         (report.requests.to_string(), "requests"),
         (micros(report.took_ms * 1000), "in all"),
         (micros(report.request_took_us), "a plain request"),
@@ -99,8 +99,8 @@ fn violation(out: &mut String, report: &Report, finding: &Finding) {
 
 fn row(out: &mut String, finding: &Finding, effects_seen: bool) {
     let name = finding.verdict.name();
-    let weaker = if finding.verdict == Verdict::Holds && !effects_seen { " *" } else { "" };
-    let muted = if finding.verdict == Verdict::NotApplicable { " class=\"muted\"" } else { "" };
+    let weaker = if finding.verdict == ScenarioVerdict::Holds && !effects_seen { " *" } else { "" };
+    let muted = if finding.verdict == ScenarioVerdict::NotApplicable { " class=\"muted\"" } else { "" };
     let _ = write!(
         out,
         "<tr{muted}><td><span class=\"pill {}\">{name}{weaker}</span></td><td title=\"{}\">{}</td><td>{}",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Report, Verdict, WEAKER};
+use super::{Report, ScenarioVerdict, WEAKER};
 
 pub(super) fn junit(report: &Report) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -12,9 +12,9 @@ pub(super) fn junit(report: &Report) -> String {
         escape(&report.method),
         escape(&report.url),
         report.findings.len(),
-        report.count(Verdict::Violated),
-        report.count(Verdict::Inconclusive),
-        report.count(Verdict::NotApplicable) + report.count(Verdict::Vacuous),
+        report.count(ScenarioVerdict::Violated),
+        report.count(ScenarioVerdict::Inconclusive),
+        report.count(ScenarioVerdict::NotApplicable) + report.count(ScenarioVerdict::Vacuous),
         seconds(report.took_ms),
     );
     for finding in &report.findings {
@@ -27,10 +27,10 @@ pub(super) fn junit(report: &Report) -> String {
         let (why, again) = (escape(&finding.why), escape(&finding.reproduce));
         let promise = escape(finding.promise);
         let _ = match finding.verdict {
-            Verdict::Holds => writeln!(out, "<system-out>{why}</system-out>"),
-            Verdict::Vacuous => writeln!(out, "<skipped message=\"vacuous: {why}\"/>"),
-            Verdict::Held => writeln!(out, "<system-out>held: {why}</system-out>"),
-            Verdict::Violated => {
+            ScenarioVerdict::Holds => writeln!(out, "<system-out>{why}</system-out>"),
+            ScenarioVerdict::Vacuous => writeln!(out, "<skipped message=\"vacuous: {why}\"/>"),
+            ScenarioVerdict::Held => writeln!(out, "<system-out>held: {why}</system-out>"),
+            ScenarioVerdict::Violated => {
                 let kind = finding.fault.map_or("fault", super::super::fault::FaultKind::name);
                 let same =
                     finding.same_cause_as.map(|other| format!("\nsame cause as {other}")).unwrap_or_default();
@@ -39,8 +39,8 @@ pub(super) fn junit(report: &Report) -> String {
                     "<failure type=\"{kind}\" message=\"{why}\">promised: {promise}{same}\nagain: {again}</failure>"
                 )
             }
-            Verdict::Inconclusive => writeln!(out, "<error message=\"{why}\">again: {again}</error>"),
-            Verdict::NotApplicable => writeln!(out, "<skipped message=\"{why}\"/>"),
+            ScenarioVerdict::Inconclusive => writeln!(out, "<error message=\"{why}\">again: {again}</error>"),
+            ScenarioVerdict::NotApplicable => writeln!(out, "<skipped message=\"{why}\"/>"),
         };
         out.push_str("</testcase>\n");
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::text::summary;
-use super::{Report, Verdict, WEAKER};
+use super::{Report, ScenarioVerdict, WEAKER};
 
 pub(super) fn markdown(report: &Report) -> String {
     let mut out = format!(
@@ -18,7 +18,7 @@ pub(super) fn markdown(report: &Report) -> String {
     );
     out.push_str("| scenario | verdict | why |\n|---|---|---|\n");
     for finding in &report.findings {
-        let strong = if finding.verdict == Verdict::Violated { "**" } else { "" };
+        let strong = if finding.verdict == ScenarioVerdict::Violated { "**" } else { "" };
         let same = finding.same_cause_as.map(|other| format!("; same cause as {other}")).unwrap_or_default();
         let notes: String = finding.notes.iter().fold(String::new(), |mut text, note| {
             let _ = write!(text, "; note: {note}");

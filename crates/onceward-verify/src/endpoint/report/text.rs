@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Finding, Report, Spread, Timeline, Tone, Verdict, WEAKER};
+use super::{Finding, Report, ScenarioVerdict, Spread, Timeline, Tone, WEAKER};
 
 /// How wide a bar of the histogram or a lane of a timeline is at most.
 const BAR_CHARS: u64 = 40;
@@ -12,7 +12,7 @@ pub(super) fn text(report: &Report) -> String {
     head(&mut out, report);
     let width = report.findings.iter().map(|finding| finding.scenario.len()).max().unwrap_or_default();
     for finding in &report.findings {
-        let weaker = finding.verdict == Verdict::Holds && !report.effects_seen;
+        let weaker = finding.verdict == ScenarioVerdict::Holds && !report.effects_seen;
         let verdict = format!("{}{}", finding.verdict.name(), if weaker { " *" } else { "" });
         let _ = writeln!(
             out,
@@ -40,12 +40,12 @@ pub(super) fn text(report: &Report) -> String {
 /// The verdict on the whole, in a line.
 pub(super) fn summary(report: &Report) -> String {
     let counted = [
-        Verdict::Holds,
-        Verdict::Held,
-        Verdict::Violated,
-        Verdict::Vacuous,
-        Verdict::Inconclusive,
-        Verdict::NotApplicable,
+        ScenarioVerdict::Holds,
+        ScenarioVerdict::Held,
+        ScenarioVerdict::Violated,
+        ScenarioVerdict::Vacuous,
+        ScenarioVerdict::Inconclusive,
+        ScenarioVerdict::NotApplicable,
     ]
     .map(|verdict| (verdict, report.count(verdict)));
     let parts: Vec<String> = counted
@@ -85,14 +85,14 @@ fn head(out: &mut String, report: &Report) {
     );
 }
 
-fn sign(verdict: Verdict) -> char {
+fn sign(verdict: ScenarioVerdict) -> char {
     match verdict {
-        Verdict::Holds => '✔',
-        Verdict::Held => '⏸',
-        Verdict::Violated => '✘',
-        Verdict::Vacuous => '○',
-        Verdict::Inconclusive => '?',
-        Verdict::NotApplicable => '·',
+        ScenarioVerdict::Holds => '✔',
+        ScenarioVerdict::Held => '⏸',
+        ScenarioVerdict::Violated => '✘',
+        ScenarioVerdict::Vacuous => '○',
+        ScenarioVerdict::Inconclusive => '?',
+        ScenarioVerdict::NotApplicable => '·',
     }
 }
 
