@@ -64,7 +64,7 @@ async fn charge(State(ledger): SharedLedger, headers: HeaderMap, body: String) -
     let Ok(ChargeRequest { amount }) = serde_json::from_str(&body) else {
         return (StatusCode::BAD_REQUEST, "send {\"amount\": 12}\n").into_response();
     };
-    let customer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("somebody");
+    let customer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("anonymous");
     let (charge, delay) = {
         let mut ledger = ledger.lock().expect("never poisoned");
         let charge = format!("ch_{}", ledger.charges.len() + 1);

@@ -172,7 +172,7 @@ impl Bulk {
         for (receipt, why) in &refused {
             eprintln!("refused: {}: {}", shell_arguments(receipt), without_control_characters(why));
         }
-        let by = who.by().unwrap_or_else(|| "nobody".into());
+        let by = who.by().unwrap_or_else(|| "unnamed".into());
         let reason = who.reason.as_deref().unwrap_or_default();
         eprintln!("audit: {changed} of {count} {done_to}, by {by}: {reason}");
         if refused.is_empty() { Ok(()) } else { Err(format!("{} receipts were refused", refused.len())) }

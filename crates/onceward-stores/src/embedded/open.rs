@@ -107,7 +107,7 @@ fn acknowledged(folder: &Folder) -> Result<u64> {
         LastAcked::Unreadable => Err(Error::new(
             ErrorKind::Damaged,
             format!(
-                "{} is damaged, so nobody can tell whether receipts are missing; restore the folder from a copy, or \
+                "{} is damaged, so it is unknown whether receipts are missing; restore the folder from a copy, or \
                  remove this one file to trust the rest",
                 path.display()
             ),
