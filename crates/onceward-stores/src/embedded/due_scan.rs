@@ -14,11 +14,10 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fjall::{Readable, Snapshot};
 use onceward::{Cursor, Error, ErrorKind, Filter, Id, Page, Result, State};
 
 use super::reader::PageBuilder;
-use super::row::{DUE_LISTS, DueList, Row};
+use super::row::{DUE_LISTS, DueList};
 use super::tables::cannot_read;
 use super::{EmbeddedInner, row_block};
 use crate::kit::cursor;
@@ -124,7 +123,7 @@ impl Floor {
         dead
     }
 
-    /// Must be called before the scan takes its snapshot. There is one scanning thread, so at most one scan.
+    /// Must be called before the scan reads the list. There is one scanning thread, so at most one scan.
     fn begin(&self) -> ScanPosition {
         let mut bounds = self.lock();
         bounds.put_since_us = u64::MAX;
@@ -183,18 +182,17 @@ fn slice(shared: &EmbeddedInner, query: &DueQuery<'_>, after: Option<&Cursor>, l
     }
     let mut walks: Vec<ListWalk> =
         query.lists.iter().map(|&list| ListWalk::begin(shared, list, after)).collect();
-    // Taken after the leases were read, so that no lease is newer than the rows.
-    let snapshot = shared.tables.database.snapshot();
     for walk in &walks {
         let until_us = if query.only_over { now_us } else { u64::MAX };
-        candidates.extend(listed(shared, &snapshot, walk, until_us, limit)?);
+        candidates.extend(listed(shared, walk, until_us, limit)?);
     }
     candidates.sort_unstable_by_key(|candidate| candidate.at);
 
     let mut page = PageBuilder::new(shared, limit);
     let mut last = None;
     for Candidate { at, version, id } in candidates {
-        let row = row(shared, &snapshot, &id);
+        // After the lists, so that what they name is there, or something newer.
+        let row = shared.row(&id);
         let is_live = match &row {
             Ok(row) => row.as_ref().is_some_and(|row| row.version == version),
             // A row that cannot be read may be live.
@@ -289,13 +287,7 @@ fn leases(
     })
 }
 
-fn listed(
-    shared: &EmbeddedInner,
-    snapshot: &Snapshot,
-    walk: &ListWalk,
-    until_us: u64,
-    limit: usize,
-) -> Result<Vec<Candidate>> {
+fn listed(shared: &EmbeddedInner, walk: &ListWalk, until_us: u64, limit: usize) -> Result<Vec<Candidate>> {
     let ListWalk { list, start, .. } = *walk;
     let first = block_key(list, start.due_us, start.number);
     // Rows that are never due are in no list, so no entry has the highest time.
@@ -304,7 +296,7 @@ fn listed(
     if first >= end {
         return Ok(candidates);
     }
-    for entry in snapshot.range(&shared.tables.due, first..end) {
+    for entry in shared.tables.due.range(first..end) {
         let (key, value) = entry.into_inner().map_err(cannot_read)?;
         let (due_us, sequence) = split_block_key(&key)?;
         for (entry, listed) in (0..).zip(row_block::entries(&value)) {
@@ -319,13 +311,6 @@ fn listed(
         }
     }
     Ok(candidates)
-}
-
-fn row(shared: &EmbeddedInner, snapshot: &Snapshot, id: &Id) -> Result<Option<Row>> {
-    match snapshot.get(&shared.tables.receipts, id.as_bytes()).map_err(cannot_read)? {
-        None => Ok(None),
-        Some(row) => Row::decode(id, &row).map(Some),
-    }
 }
 
 fn split_block_key(key: &[u8]) -> Result<(u64, u64)> {

@@ -29,8 +29,8 @@ const TRIAL_BYTES: usize = 256 * 1024;
 /// The free space that a store needs to continue after the disk was full.
 const SPACE_TO_GO_ON_BYTES: usize = 8 << 20;
 
-/// The format this build reads and writes. Format 1 was never released.
-const FORMAT: u32 = 2;
+/// The format this build reads and writes. Formats 1 and 2 were never released.
+const FORMAT: u32 = 3;
 const MARKER_NAME: &str = "onceward-embedded";
 
 /// Drawn when the folder is made. Every group carries it, so that bytes of another folder's journal,
@@ -249,7 +249,7 @@ fn new_nonce() -> Result<Nonce> {
     Ok(nonce)
 }
 
-/// The marker is one line: `onceward-embedded 2 nonce crc32`, both in hexadecimal.
+/// The marker is one line: `onceward-embedded 3 nonce crc32`, both in hexadecimal.
 fn marker_line(nonce: Nonce) -> String {
     let text = format!("{MARKER_NAME} {FORMAT} {:032x}", u128::from_be_bytes(nonce));
     let checksum = crc32fast::hash(text.as_bytes());

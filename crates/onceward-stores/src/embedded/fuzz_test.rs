@@ -10,8 +10,8 @@ use super::folder::NONCE_BYTES;
 use super::group_record::{GroupRecord, RECORD_BYTES, RECORD_KEY};
 use super::journal::{self, TAG_END, TAG_ITEM, TAG_START, TRAILER};
 use super::row::Row;
-use super::row_block;
 use super::tables::GROUPS_ID;
+use super::{held_block, row_block};
 use crate::kit::cursor;
 
 const NONCE: [u8; NONCE_BYTES] = [7; NONCE_BYTES];
@@ -77,10 +77,12 @@ fn fuzz_row_and_block() {
             assert_eq!(again, input, "one row has one form");
         }
         let entries = row_block::entries(input).take_while(Result::is_ok).count();
+        let held = held_block::entries(input).take_while(Result::is_ok).count();
         let record = GroupRecord::decode(input).is_some();
         (
             row.map(|row| row.state),
             entries.min(4),
+            held.min(4),
             record,
             cursor::unpack::<2>(&onceward::Cursor(input.to_vec().into())).is_ok(),
         )

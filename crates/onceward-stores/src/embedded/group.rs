@@ -7,6 +7,7 @@ use onceward::{Error, ErrorKind, Id, Result, Seen, State, Swap, Swapped, Version
 
 use super::held_rows::HeldRows;
 use super::row::Row;
+use super::tables::missing_claim;
 use super::{EmbeddedInner, RECEIPT_BYTES_MAX, receipt_bytes};
 use crate::kit;
 
@@ -94,11 +95,18 @@ impl<'a> Group<'a> {
         self.shared.refuse_unknown(&swap.id)?;
         let (row, before) = match self.held.lease(&swap.id) {
             // Held under exactly the version that was seen: it need not be read to be replaced.
-            Some(lease) if swap.seen == Seen::Version(Version(lease.version)) => {
+            Some(lease) if lease.is_readable && swap.seen == Seen::Version(Version(lease.version)) => {
                 (Some(lease.row()), IndexedBefore { exists: true, indexed_state: None })
             }
-            _ => {
-                let row = self.shared.tables.row(&swap.id)?;
+            lease => {
+                let tables = &self.shared.tables;
+                let row = match lease {
+                    Some(lease) => {
+                        let row = tables.held_row(&swap.id, lease.location)?;
+                        Some(row.ok_or_else(|| missing_claim(&swap.id))?)
+                    }
+                    None => tables.row_unless_held(&swap.id)?,
+                };
                 let indexed_state = row.as_ref().and_then(Row::indexed_state);
                 let exists = row.is_some();
                 (row, IndexedBefore { exists, indexed_state })

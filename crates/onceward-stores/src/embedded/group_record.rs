@@ -9,7 +9,7 @@
 //! bytes 24..32  the highest version given so far
 //! bytes 32..40  no waiting row is due before this, in microseconds (see `due_scan.rs`)
 //! bytes 40..48  no other row is
-//! bytes 48..56  no group before this one left a row held that still is (see `held_rows.rs`)
+//! bytes 48..56  of no group before this one anything is left in the table `held` (see `held_rows.rs`)
 //! bytes 56..64  fjall's own sequence number just before the group was handed to it
 //! bytes 64..68  CRC-32 of bytes 0..64; all numbers little endian
 //! ```

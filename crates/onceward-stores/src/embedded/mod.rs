@@ -22,7 +22,8 @@
 //! | `next_journal.rs` | a start does not read what an earlier one has read |
 //! | `tables.rs`, `row.rs` | what is stored in fjall |
 //! | `queue.rs`, `group.rs`, `writer.rs` | many batches written with one sync |
-//! | `held_rows.rs`, `due_scan.rs`, `row_block.rs` | what falls due when |
+//! | `held_rows.rs`, `held_block.rs` | what is held, and when its leases end |
+//! | `due_scan.rs`, `row_block.rs` | what else falls due when |
 //! | `index.rs` | unknown and dead receipts, and steps |
 //! | `reader.rs` | loads and scans |
 //! | `reopen.rs` | the folder while it is open, and opening it again after the disk was full |
@@ -33,6 +34,7 @@ mod errors;
 mod folder;
 mod group;
 mod group_record;
+mod held_block;
 mod held_rows;
 mod index;
 mod journal;
@@ -60,7 +62,7 @@ use self::due_scan::Floor;
 use self::folder::Folder;
 use self::held_rows::LeaseEnds;
 use self::reopen::Slot;
-use self::row::OpenedAt;
+use self::row::{OpenedAt, Row};
 use self::tables::{MemoryLimits, Tables};
 use self::writer::WriterStopped;
 use crate::kit::groups::GroupSizes;
@@ -174,6 +176,24 @@ impl EmbeddedInner {
 
     fn opened(&self) -> OpenedAt {
         self.lasting.opened
+    }
+
+    /// The row of this id.
+    ///
+    /// The tables are not read at one moment, and need not be. If it was held when memory was asked, its row in `held` is
+    /// read; if it was not, its row in `receipts` is what it was at that moment or became since: a claim does not change
+    /// that row. A block of held rows is removed only after memory says that its rows have ended.
+    fn row(&self, id: &Id) -> Result<Option<Row>> {
+        let mut before = None;
+        while let Some(location) = self.lease_ends.location(id) {
+            if let Some(row) = self.tables.held_row(id, location)? {
+                return Ok(Some(row));
+            }
+            if before.replace(location) == Some(location) {
+                return Err(tables::missing_claim(id));
+            }
+        }
+        self.tables.row_unless_held(id)
     }
 
     fn refuse_unknown(&self, id: &Id) -> Result<()> {

@@ -5,6 +5,7 @@
 use std::ops::Bound;
 use std::sync::mpsc;
 
+use bytes::Bytes;
 use onceward::{Cursor, Error, Filter, Id, Loaded, Page, Result, Scan, ScanTarget, State, TextMatch};
 use tokio::sync::oneshot;
 
@@ -37,7 +38,7 @@ pub(crate) fn run<Q, A>(requests: &mpsc::Receiver<ReadRequest<Q, A>>, answer: im
 
 pub(crate) fn load(shared: &EmbeddedInner, ids: &[Id]) -> Vec<Loaded> {
     let load_one = |id: &Id| {
-        let row = shared.tables.row(id)?;
+        let row = shared.row(id)?;
         // Checked after the read: a group that failed meanwhile is recorded by now.
         shared.refuse_unknown(id)?;
         Ok(row.map(|row| row.found(shared.now_us(), shared.opened())))
@@ -89,25 +90,48 @@ fn scan_waiting(
     Ok(page)
 }
 
-/// All rows, in the order of the ids' bytes.
+/// All rows, in the order of the ids' bytes: those that are held and those that are not.
 fn scan_rows(shared: &EmbeddedInner, after: Option<&Cursor>, limit: usize, filter: &Filter) -> Result<Page> {
     let prefix = id_prefix(filter);
     let start = after.map_or(Bound::Included(&prefix[..]), |cursor| Bound::Excluded(&cursor.0[..]));
+    // Before the table, as in `EmbeddedInner::row`. No more than a page has are needed.
+    let mut held = shared.lease_ends.ids(start, &prefix, limit).into_iter().peekable();
+    let mut settled = shared
+        .tables
+        .receipts
+        .range::<&[u8], _>((start, Bound::Unbounded))
+        .map(|entry| entry.into_inner().map_err(cannot_read))
+        .take_while(|entry| entry.as_ref().map_or(true, |(key, _)| key.starts_with(&prefix)))
+        .peekable();
     let mut page = PageBuilder::new(shared, limit);
-    for entry in shared.tables.receipts.range::<&[u8], _>((start, Bound::Unbounded)) {
-        let (key, value) = entry.into_inner().map_err(cannot_read)?;
-        if !key.starts_with(&prefix) {
-            break;
-        }
-        match Id::from_bytes(&key) {
-            Ok(id) => {
-                let row = Row::decode(&id, &value).map(Some);
-                page.take(id, row, filter, false);
+    loop {
+        let next = match settled.peek() {
+            Some(Ok((key, _))) => Some(key.clone()),
+            Some(Err(error)) => return Err(error.clone()),
+            None => None,
+        };
+        let id = held.next_if(|id| next.as_ref().is_none_or(|key| id.as_bytes() <= &key[..]));
+        let key = if let Some(id) = id {
+            let key = Bytes::copy_from_slice(id.as_bytes());
+            // What it was before the claim, or what it became meanwhile.
+            settled.next_if(|_| next.is_some_and(|next| next[..] == key[..]));
+            page.add_by_id(id, filter);
+            key
+        } else if let Some(entry) = settled.next() {
+            let (key, value) = entry?;
+            match Id::from_bytes(&key) {
+                Ok(id) => {
+                    let row = Row::decode(&id, &value).map(Some);
+                    page.take(id, row, filter, false);
+                }
+                Err(error) => cannot_read_id(&error),
             }
-            Err(error) => cannot_read_id(&error),
-        }
+            Bytes::copy_from_slice(&key)
+        } else {
+            break;
+        };
         if page.is_full() {
-            page.end_at(Cursor(bytes::Bytes::copy_from_slice(&key)));
+            page.end_at(Cursor(key));
             break;
         }
     }
@@ -148,7 +172,7 @@ impl<'a> PageBuilder<'a> {
 
     /// Reads the row of this id and adds it if it matches.
     pub(crate) fn add_by_id(&mut self, id: Id, filter: &Filter) {
-        let row = self.shared.tables.row(&id);
+        let row = self.shared.row(&id);
         self.take(id, row, filter, false);
     }
 

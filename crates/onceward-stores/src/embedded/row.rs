@@ -24,7 +24,7 @@ const HEAD_BYTES: usize = 30;
 const CHECKED_BYTES: usize = 26;
 const ENDS_WITH_WRITER: u8 = 128;
 
-/// A record as it is stored in the receipts table.
+/// A record as it is stored: in the table `held` while it is held, and in `receipts` otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) version: u64,

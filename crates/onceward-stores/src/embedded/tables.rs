@@ -11,6 +11,7 @@ use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOpt
 use onceward::{Error, ErrorKind, Id, Result};
 
 use super::errors;
+use super::held_block::Location;
 use super::row::Row;
 
 /// fjall numbers tables in the order of their creation; the journal check relies on this one.
@@ -39,11 +40,11 @@ pub(crate) struct MemoryLimits {
 }
 
 pub(crate) struct Tables {
-    /// id → row.
+    /// id → row; what is not held.
     pub(crate) receipts: Keyspace,
     /// list, due time, group → block of rows; all that fall due, but for leases (`due_scan.rs`).
     pub(crate) due: Keyspace,
-    /// group → block of rows; all that are held are in one of them (`held_rows.rs`).
+    /// group → block of rows, list of versions; what is held, which is in no other table (`held_rows.rs`).
     pub(crate) held: Keyspace,
     /// Rows by state and steps by parent, where no other list has them (index.rs).
     pub(crate) index: Keyspace,
@@ -89,8 +90,17 @@ impl Tables {
         Ok(Self { receipts, due, held, index, groups, database })
     }
 
-    /// The row of this id. Only what is durable: fjall makes a group visible after its sync.
-    pub(crate) fn row(&self, id: &Id) -> Result<Option<Row>> {
+    /// The row of this id, which is held there; `None` if its block was removed. Only what is durable: fjall makes a
+    /// group visible after its sync.
+    pub(crate) fn held_row(&self, id: &Id, location: Location) -> Result<Option<Row>> {
+        let Location { block, at, len } = location;
+        let Some(block) = self.held.get(block.to_key()).map_err(cannot_read)? else { return Ok(None) };
+        let row = at.checked_add(len).and_then(|end| block.get(at..end)).ok_or_else(|| missing_claim(id))?;
+        Row::decode(id, row).map(Some)
+    }
+
+    /// The row of this id if it is not held; if it is, what was there before the claim. Only what is durable.
+    pub(crate) fn row_unless_held(&self, id: &Id) -> Result<Option<Row>> {
         match self.receipts.get(id.as_bytes()).map_err(cannot_read)? {
             None => Ok(None),
             Some(row) => Row::decode(id, &row).map(Some),
@@ -171,7 +181,7 @@ fn options(name: &str, memory: MemoryLimits) -> KeyspaceCreateOptions {
             .max_memtable_size(memory.write_buffer_bytes)
             .filter_policy(FilterPolicy::all(bloom))
             .expect_point_read_hits(false),
-        // Few and large values, only read as a range.
+        // Few and large values, read as a range, or looked up where memory says that they are there.
         "due" | "held" => {
             options.max_memtable_size(memory.write_buffer_bytes / 2).filter_policy(FilterPolicy::disabled())
         }
@@ -189,6 +199,12 @@ pub(crate) fn all_there(path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What memory has as held is in its table, unless the table is damaged.
+pub(crate) fn missing_claim(id: &Id) -> Error {
+    let detail = format!("the stored claim of {id:?} is missing; restore the folder from a copy");
+    Error::new(ErrorKind::Damaged, detail)
 }
 
 fn missing(path: &Path, what: &str) -> Error {

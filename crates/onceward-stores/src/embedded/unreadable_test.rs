@@ -40,9 +40,19 @@ fn damage(store: &EmbeddedStore, ids: &[&Id], damage: impl Fn(&mut Vec<u8>)) {
     let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), ids.len() + 1)
         .durability(Some(PersistMode::SyncData));
     for id in ids {
-        let mut row = tables.receipts.get(id.as_bytes()).unwrap().unwrap().to_vec();
+        let Some(location) = inner.lease_ends.location(id) else {
+            let mut row = tables.receipts.get(id.as_bytes()).unwrap().unwrap().to_vec();
+            damage(&mut row);
+            batch.insert(&tables.receipts, id.as_bytes(), &row[..]);
+            continue;
+        };
+        let key = location.block.to_key();
+        let mut block = tables.held.get(key).unwrap().unwrap().to_vec();
+        assert_eq!(location.at + location.len, block.len(), "its group wrote no other row");
+        let mut row = block.split_off(location.at);
         damage(&mut row);
-        batch.insert(&tables.receipts, id.as_bytes(), &row[..]);
+        block.extend(row);
+        batch.insert(&tables.held, key, &block[..]);
     }
     let last = GroupRecord::decode(&tables.groups.get(RECORD_KEY).unwrap().unwrap()).unwrap();
     let record = GroupRecord { sequence: last.sequence + 1, engine_number: tables.database.seqno(), ..last };

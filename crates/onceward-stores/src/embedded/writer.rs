@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use fjall::{OwnedWriteBatch, PersistMode};
 use hashbrown::HashSet;
-use onceward::{Error, ErrorKind, Id, Result, Swap, Swapped};
+use onceward::{Error, ErrorKind, Id, Result, State, Swap, Swapped};
 use tokio::sync::oneshot;
 
 use super::acked_file::AckedFile;
 use super::due_scan::Floor;
 use super::group::{BatchDecision, Group, GroupEntry};
 use super::group_record::{GroupRecord, RECORD_KEY};
-use super::held_rows::{HeldChange, HeldRows};
+use super::held_rows::HeldRows;
 use super::queue::QueueReceiver;
 use super::row::{DUE_LISTS, DueList};
 use super::{EmbeddedInner, due_scan, errors, index, receipt_bytes, reopen, row_block};
@@ -104,28 +104,30 @@ impl Writer {
         let sequence = self.record.sequence + 1;
         let mut batch = OwnedWriteBatch::with_capacity(tables.database.clone(), entries.len() + 8)
             .durability(Some(PersistMode::SyncData));
-        let mut held = HeldChange::default();
+        let mut held = self.held.begin(sequence);
         let mut due: BTreeMap<(DueList, u64), Vec<u8>> = BTreeMap::new();
         for entry in entries.iter().filter(|entry| entry.changed) {
             let (id, row) = (&entry.id, entry.row.as_ref());
-            self.held.set(id, row, sequence, &mut held);
             index::write(&mut batch, &tables.index, entry);
+            if let Some(row) = row {
+                row.encode(id, &mut self.scratch);
+                if row.state == State::Held {
+                    // It leaves the row in `receipts` that it replaces (`held_rows.rs`).
+                    self.held.hold(id, row, &self.scratch, &mut held);
+                    continue;
+                }
+            }
+            self.held.end(id, &mut held);
             let Some(row) = row else {
                 batch.remove(&tables.receipts, id.as_bytes());
                 continue;
             };
-            row.encode(id, &mut self.scratch);
             batch.insert(&tables.receipts, id.as_bytes(), &self.scratch[..]);
             if let Some(listed) = row.listed() {
                 row_block::push(due.entry(listed).or_default(), row.version, id);
             }
         }
-        if !held.block.is_empty() {
-            batch.insert(&tables.held, sequence.to_be_bytes(), &held.block[..]);
-        }
-        for block in self.held.take_dead() {
-            batch.remove(&tables.held, block.to_be_bytes());
-        }
+        held.write(&mut batch, tables);
         let earliest_us = DUE_LISTS.map(|list| {
             let first = due.range((list, 0)..=(list, u64::MAX)).next();
             first.map_or(u64::MAX, |((_, due_us), _)| *due_us)
@@ -141,7 +143,7 @@ impl Writer {
             sequence,
             version_max: self.version_max,
             floors_us: DUE_LISTS.map(|list| shared.floors[list as usize].with(earliest_us[list as usize])),
-            held_from: self.held.first_block(sequence),
+            held_from: self.held.first_group(sequence),
             engine_number: tables.database.seqno(),
         };
         // Last, so that the journal check finds it at the end of the group.

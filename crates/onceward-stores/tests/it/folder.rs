@@ -89,18 +89,22 @@ fn another_format_or_a_damaged_marker_is_refused_untouched() {
     let good = std::fs::read(&marker).unwrap();
     let line = String::from_utf8(good.clone()).unwrap();
     let (text, checksum) = line.strip_suffix('\n').unwrap().rsplit_once(' ').unwrap();
-    let nonce = text.strip_prefix("onceward-embedded 2 ").unwrap();
+    let nonce = text.strip_prefix("onceward-embedded 3 ").unwrap();
     assert!(nonce.len() == 32 && nonce.bytes().all(|digit| digit.is_ascii_hexdigit()), "{line}");
     assert_eq!(checksum, format!("{:08x}", crc32fast::hash(text.as_bytes())));
 
     // A later version may write anything after the number.
     for (text, parts) in [
-        ("onceward-embedded 3", ["format 3", "use the version that wrote it"]),
-        ("onceward-embedded 3 and more", ["format 3", "use the version that wrote it"]),
+        ("onceward-embedded 4", ["format 4", "use the version that wrote it"]),
+        ("onceward-embedded 4 and more", ["format 4", "use the version that wrote it"]),
         // As all folders were before the first release.
         (
             &format!("onceward-embedded 1 {nonce}"),
             ["format 1, which was never released", "Nothing was changed"],
+        ),
+        (
+            &format!("onceward-embedded 2 {nonce}"),
+            ["format 2, which was never released", "Nothing was changed"],
         ),
     ] {
         write(&marker, format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes())).as_bytes());
