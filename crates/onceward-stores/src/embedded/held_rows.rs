@@ -18,8 +18,8 @@
 //! keeps no others, rows that are large or outlive their process have blocks of their own; the rest is renewed, which
 //! moves it to a newer block.
 //!
-//! A claim leaves the row in `receipts` that it replaces, so an id that exists is always in one of the two tables: whoever
-//! asks for what is held first and for `receipts` second finds the row of one moment between the two, without a lock
+//! A claim leaves the row in `receipts` that it replaces, so an id that exists is always in one of the two tables: a reader
+//! that asks for what is held first and for `receipts` second finds the row of one moment between the two, without a lock
 //! ([`EmbeddedInner::row`](super::EmbeddedInner::row)). A row that is found in both tables is no damage: the held one
 //! counts.
 
@@ -215,7 +215,7 @@ impl HeldRows {
         self.add(id.clone(), HeldLease { location, version, due_us, created, is_readable: true });
     }
 
-    /// A group leaves this id not held, or held anew.
+    /// A group leaves this id not held, or held under another version.
     pub(crate) fn end(&mut self, id: &Id, change: &mut HeldChange) {
         let Some(lease) = self.by_id.remove(id) else { return };
         change.removed.push(((lease.due_us, lease.version), id.clone()));
