@@ -174,6 +174,7 @@ pub(crate) async fn start_now(inner: &Inner, id: &Id) -> Result<Changed> {
 /// Removes a receipt whose outcome was unknown and did not happen, and its steps, if it is still as it was found.
 pub(crate) async fn forget_unknown(inner: &Inner, id: &Id, found: &Receipt) -> Result<Changed> {
     transition::forget_unknown(found)?;
+    refuse_if_known(inner, id, found.status.fence())?;
     // Not on an old view: somebody may have settled it, and its next run needs the steps.
     let now = inner.load(id).await?;
     if now.as_ref().map(|now| now.version) != Some(found.version) {

@@ -191,6 +191,10 @@ async fn a_process_that_knows_the_outcome_refuses_to_settle_it_otherwise() {
     let not_done = onceward::Settlement::NotDone;
     let error = onceward.settle(&id, completed.fence, &not_done, &policy).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    // Nor does it forget what it knows.
+    let found = cluster.process().receipt(&id).await.unwrap().unwrap();
+    let error = onceward.forget_unknown(&id, &found).await.unwrap_err();
+    assert!(error.to_string().contains("knows the outcome"), "{error}");
     tokio::time::sleep(secs(5)).await;
     let replayed = cluster.process().run(ask("k", &policy), never).await.unwrap().into_result().unwrap();
     assert_eq!((replayed.outcome, replayed.replayed), (completed.outcome, true));
