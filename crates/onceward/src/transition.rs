@@ -26,6 +26,7 @@ mod settle;
 use std::time::Duration;
 
 pub use claim::{Enqueue, claim, enqueue, hold, start_now};
+pub(crate) use end::look_at_end;
 pub use end::{AfterLoss, Finish, after_loss, end, is_settled_otherwise, kept_input_bytes, run_of};
 pub use erase::{Erase, Erasure, erase, erase_step};
 pub use expiry::{Expiry, exhaust, expire, give_up_unknown, is_of_former_run, lapse};

@@ -67,7 +67,10 @@ fn every_ending_of_every_run() {
                 ENDS.iter().filter(|(run, ending, _)| holds(run, &words) && *ending == ending_word).collect();
             let cell = format!("a run '{words}' that ends with {ending_word}");
             assert_eq!(fitting.len(), 1, "{cell}: {} rows", fitting.len());
-            assert_eq!(show(end(&id(), &held, &ending, &policy).as_ref()), fitting[0].2, "{cell}");
+            let ended = end(&id(), &held, &ending, &policy);
+            assert_eq!(show(ended.as_ref()), fitting[0].2, "{cell}");
+            let looked = look_at_end(&id(), &held, ending.clone(), &policy, |write| write.cloned());
+            assert_eq!(format!("{looked:?}"), format!("{:?}", (ended, ending)), "{cell}: without a copy");
             used.insert(fitting[0]);
             cells += 1;
         }

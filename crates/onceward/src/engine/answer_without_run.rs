@@ -19,8 +19,14 @@ use crate::store::Due;
 /// The answer from the cache of this process, if there is one.
 pub(crate) fn cached_answer(inner: &Inner, ask: &Ask) -> Option<Answer> {
     let receipt = inner.cache.load(&ask.id, &*inner.runtime)?;
-    let decision = inner.decide(ask, Some(&receipt));
-    let answer = answer(inner, Some(receipt), decision)?;
+    let answer = match inner.decide(ask, Some(&receipt)) {
+        // Nearly always. A receipt is large, and is not moved more often than need be.
+        Decision::Replay => {
+            inner.counters.replays.one();
+            Answer::replay(receipt)
+        }
+        decision => answer(inner, Some(receipt), decision)?,
+    };
     inner.counters.replays_cached.one();
     Some(answer)
 }

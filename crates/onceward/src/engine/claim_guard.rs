@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::acquire::Claimant;
 use super::answer::Recorded;
-use super::finish::{self, Finished};
+use super::finish;
 use super::group_commit::{SendWhen, SwapReply, Swapping, Urgency};
 use super::in_flight::{AttemptSource, Flight, RunningLease};
 use super::inner::Inner;
@@ -40,6 +40,8 @@ pub(crate) struct ClaimGuard {
     /// Whether the answer to a claim was lost.
     answer_lost: bool,
     owner: Owner,
+    /// The fence of the claim, once it was won.
+    fence: Fence,
     /// When the ending is sent to the store.
     send_when: SendWhen,
 }
@@ -63,6 +65,7 @@ impl ClaimGuard {
             claim_may_exist: false,
             answer_lost: false,
             owner,
+            fence: Fence(0),
             send_when: SendWhen::Now,
         }
     }
@@ -103,19 +106,19 @@ impl ClaimGuard {
     /// The claim was won, perhaps over another one.
     pub(crate) fn claimed(&mut self, running: RunningLease, took_over: bool) {
         self.stage = GuardStage::Claimed;
+        self.fence = running.held.claim.fence;
         // A claim whose answer was lost may still arrive: when this run has ended and the key is free again.
         if self.answer_lost && self.flight.attempt_source == AttemptSource::ByEngine {
-            let began = Some(running.held.claim.fence);
-            release_in_background(&self.inner, self.owed_release(began), None, true);
+            release_in_background(&self.inner, self.owed_release(Some(self.fence)), None, true);
         }
         self.flight.run(running);
         self.inner.counters.claimed(took_over);
         self.inner.lease_renewer.watch(&self.inner, self.flight.policy.lease());
     }
 
-    /// The fence of the claim.
+    /// The fence of the claim that was won.
     pub(crate) fn fence(&self) -> Fence {
-        self.flight.fence().unwrap_or(Fence(0))
+        self.fence
     }
 
     /// From here on the effect may happen.
@@ -145,11 +148,12 @@ impl ClaimGuard {
         error
     }
 
-    /// Writes the ending. Dropping this does not stop the writing.
-    pub(crate) fn finish(&mut self, ending: Finish) -> impl Future<Output = Finished> {
-        self.stage = match finish::submit(&self.inner, &self.flight, &ending, self.send_when) {
+    /// Writes the ending, and gives it back: it has the outcome that the caller gets. `None` if another owner has the receipt
+    /// now: nothing was changed. Dropping this does not stop the writing.
+    pub(crate) fn finish(&mut self, ending: Finish) -> impl Future<Output = Option<(Recorded, Finish)>> {
+        self.stage = match finish::submit(&self.inner, &self.flight, ending, self.send_when) {
             None => GuardStage::Over,
-            Some(swapping) => GuardStage::Finishing(ending, swapping),
+            Some((ending, swapping)) => GuardStage::Finishing(ending, swapping),
         };
         async move {
             if let GuardStage::Over = self.stage {
@@ -166,12 +170,19 @@ impl ClaimGuard {
             };
             if let Ok(Swapped::Won(version)) = answer.result {
                 finish::written(&self.inner, &self.flight, &ending, version, answer.sent_at);
-                return Some(Recorded::Yes);
+                return Some((Recorded::Yes, ending));
             }
-            let (report_to, reported) = oneshot();
-            finish::write_until_settled(&self.inner, self.flight.clone(), ending, answer, Some(report_to));
-            reported.await.unwrap_or(Some(Recorded::NotYet))
+            Box::pin(self.finish_later(ending, answer)).await
         }
+    }
+
+    /// The same after an answer that was not the expected one: it is written on by a task of its own.
+    async fn finish_later(&self, ending: Finish, answer: SwapReply) -> Option<(Recorded, Finish)> {
+        let (report_to, reported) = oneshot();
+        let flight = self.flight.clone();
+        finish::write_until_settled(&self.inner, flight, ending.clone(), answer, Some(report_to));
+        let recorded = reported.await.unwrap_or(Some(Recorded::NotYet))?;
+        Some((recorded, ending))
     }
 
     /// The claims of this attempt, except the one under which work began.
@@ -247,8 +258,8 @@ impl Drop for ClaimGuard {
 impl ClaimGuard {
     /// Writes an ending that no caller waits for.
     fn finish_in_background(&self, ending: Finish) {
-        let submitted = finish::submit(&self.inner, &self.flight, &ending, SendWhen::Now);
-        let Some(swapping) = submitted else { return };
+        let submitted = finish::submit(&self.inner, &self.flight, ending, SendWhen::Now);
+        let Some((ending, swapping)) = submitted else { return };
         finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
     }
 }

@@ -21,36 +21,43 @@ use crate::policy::OnUnknown;
 use crate::receipt::Receipt;
 use crate::runtime::Runtime;
 use crate::store::{Age, Due, Seen, Swap, Swapped, Version};
-use crate::transition::{self, AfterLoss, Finish};
-
-/// What became of an ending: whether it is in the store. `None` if another owner has the receipt now: nothing was changed.
-pub(crate) type Finished = Option<Recorded>;
+use crate::transition::{self, AfterLoss, Finish, Write};
 
 /// The outcome as it may be stored together with an input of this length: a body over the bound is left out, and said
 /// to be.
 pub(crate) fn bounded(inner: &Inner, outcome: &Outcome, input_bytes: usize) -> Outcome {
+    shortened(inner, outcome, input_bytes).unwrap_or_else(|| outcome.clone())
+}
+
+/// The same; `None` if the outcome may be stored as it is.
+pub(crate) fn shortened(inner: &Inner, outcome: &Outcome, input_bytes: usize) -> Option<Outcome> {
     let bytes_max = inner.limits.body_bytes_max.min(inner.content_bytes_max.saturating_sub(input_bytes));
     match outcome.snapshot() {
         Snapshot::Kept(body) if body.len() > bytes_max => {
             inner.counters.bodies_omitted.one();
-            outcome.without_body(format!("{} bytes, {bytes_max} are the most that is stored", body.len()))
+            let note = format!("{} bytes, {bytes_max} are the most that is stored", body.len());
+            Some(outcome.without_body(note))
         }
-        _ => outcome.clone(),
+        _ => None,
     }
 }
 
-/// Submits the ending of a run. `None` if there is no lease to end.
+/// Submits the ending of a run, and gives it back. `None` if there is no lease to end.
 pub(crate) fn submit(
     inner: &Inner,
     flight: &Flight,
-    ending: &Finish,
+    ending: Finish,
     send_when: SendWhen,
-) -> Option<Swapping> {
-    let swap = flight.finish_with(|running| ending_of(flight, running, ending, running.version))?;
+) -> Option<(Finish, Swapping)> {
+    let (swap, ending) = flight.finish_with(|running| {
+        let seen = Seen::Version(running.version);
+        let sealed = |write: Option<&Write>| seal(&flight.id, seen, write);
+        transition::look_at_end(&flight.id, &running.held, ending, &flight.policy, sealed)
+    })?;
     if matches!(ending, Finish::Done(_)) {
         flight.set_unrecorded();
     }
-    Some(inner.group_commit.swap_with(swap, Urgency::Required, send_when))
+    Some((ending, inner.group_commit.swap_with(swap, Urgency::Required, send_when)))
 }
 
 fn ending_of(flight: &Flight, running: &RunningLease, ending: &Finish, version: Version) -> Swap {
@@ -89,13 +96,14 @@ fn count(inner: &Inner, ending: &Finish) {
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Continues after a first answer, in its own task. `report_to` gets the first result that is certain.
+/// Continues after a first answer, in its own task. `report_to` gets the first result that is certain: whether it is in the
+/// store, or `None` if another owner has the receipt now and nothing was changed.
 pub(crate) fn write_until_settled(
     inner: &Arc<Inner>,
     flight: Arc<Flight>,
     ending: Finish,
     first: SwapReply,
-    report_to: Option<Sender<Finished>>,
+    report_to: Option<Sender<Option<Recorded>>>,
 ) {
     let pending = PendingEnding::new(inner, flight, ending, report_to);
     inner.runtime.spawn(Box::pin(async move { pending.write(first).await }));
@@ -114,7 +122,7 @@ struct PendingEnding {
     runtime: Arc<dyn Runtime>,
     flight: Arc<Flight>,
     ending: Finish,
-    report_to: Option<Sender<Finished>>,
+    report_to: Option<Sender<Option<Recorded>>>,
     /// Bytes of the outcome that count against the bound on what could not be written yet.
     counted_bytes: usize,
     /// Somebody has settled the run otherwise, which is counted once.
@@ -123,7 +131,7 @@ struct PendingEnding {
 
 /// What is to be done next about an ending.
 enum NextStep {
-    Over(Finished),
+    Over(Option<Recorded>),
     Swap(Version),
     /// The store failed.
     Pause(Error),
@@ -136,7 +144,7 @@ impl PendingEnding {
         inner: &Arc<Inner>,
         flight: Arc<Flight>,
         ending: Finish,
-        report_to: Option<Sender<Finished>>,
+        report_to: Option<Sender<Option<Recorded>>>,
     ) -> Self {
         let (weak, runtime) = (Arc::downgrade(inner), inner.runtime.clone());
         Self { inner: weak, runtime, flight, ending, report_to, counted_bytes: 0, contradicted: false }
@@ -303,7 +311,7 @@ impl PendingEnding {
         false
     }
 
-    fn report(&mut self, finished: Finished) {
+    fn report(&mut self, finished: Option<Recorded>) {
         if let Some(report_to) = self.report_to.take() {
             report_to.send(finished);
         }

@@ -131,7 +131,7 @@ impl Resumption {
         }
         match worked {
             WorkEnd::Finished(Ok(outcome)) => {
-                let kept = !Finish::of(outcome.clone(), &ask.policy).is_release();
+                let kept = !Finish::frees_key(&outcome, &ask.policy);
                 let answer = finish(&inner, &ask, &mut guard, WorkEnd::Finished(Ok(outcome))).await?;
                 Ok(match answer {
                     Answer::Completed(_) if kept => Worked::Finished,

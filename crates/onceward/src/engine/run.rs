@@ -10,7 +10,7 @@ use super::acquire::{Acquired, acquire};
 use super::answer::{Answer, Completed, Recorded};
 use super::answer_without_run::answer_of_others;
 use super::claim_guard::ClaimGuard;
-use super::finish::bounded;
+use super::finish::shortened;
 use super::inner::Inner;
 use super::lease::Lease;
 use crate::ask::Ask;
@@ -112,14 +112,22 @@ pub(crate) async fn finish(
         WorkEnd::Finished(Ok(outcome)) => {
             let fence = guard.fence();
             let input_bytes = guard.flight.kept_input_bytes();
-            let ending = Finish::of(bounded(inner, &outcome, input_bytes), &ask.policy);
-            let retry = ending.is_release();
-            let recorded = match guard.finish(ending).await {
+            let retry = Finish::frees_key(&outcome, &ask.policy);
+            // A body is not copied for every run: the ending gives it back.
+            let (ending, kept) = match shortened(inner, &outcome, input_bytes) {
+                None if !retry => (Finish::Done(outcome), None),
+                short => (Finish::of(short.unwrap_or_else(|| outcome.clone()), &ask.policy), Some(outcome)),
+            };
+            let written = guard.finish(ending).await;
+            let recorded = match &written {
                 // It is not meant to be recorded, however late the release reaches the store.
                 _ if retry => Recorded::Released,
                 // Every caller gets the same answer: the recorded one.
                 None => return Box::pin(answer_of_others(inner, ask)).await,
-                Some(recorded) => recorded,
+                Some((recorded, _)) => *recorded,
+            };
+            let ((Some(outcome), _) | (None, Some((_, Finish::Done(outcome))))) = (kept, written) else {
+                unreachable!("an ending that took the outcome gives it back")
             };
             let expires_in = match recorded {
                 Recorded::Released => None,

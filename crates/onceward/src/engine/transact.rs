@@ -156,7 +156,7 @@ pub(crate) async fn complete_in<J: Join + ?Sized>(
     outcome: &Outcome,
 ) -> Result<()> {
     let policy = ticket.policy();
-    let is_release = Finish::of(outcome.clone(), policy).is_release();
+    let is_release = Finish::frees_key(outcome, policy);
     let (version, held) = match ticket.fingerprint {
         // Only where the job has to be kept does it matter which one it was.
         Some(fingerprint) if !is_release && policy.keep_input() != KeepInput::WithReceipt => {

@@ -28,12 +28,15 @@ pub enum Finish {
 impl Finish {
     /// Of work that came to an outcome: kept, unless it is a failure that may be tried again.
     pub fn of(outcome: Outcome, policy: &Policy) -> Self {
-        match (outcome.verdict(), policy.on_failure()) {
-            (Verdict::Failed, OnFailure::Retry) => {
-                Self::Release("it failed, and its policy retries failures".into())
-            }
-            _ => Self::Done(outcome),
+        if Self::frees_key(&outcome, policy) {
+            return Self::Release("it failed, and its policy retries failures".into());
         }
+        Self::Done(outcome)
+    }
+
+    /// Returns whether a run with this outcome frees its key: its policy retries failures.
+    pub fn frees_key(outcome: &Outcome, policy: &Policy) -> bool {
+        (outcome.verdict(), policy.on_failure()) == (Verdict::Failed, OnFailure::Retry)
     }
 
     /// Of work that stopped without an outcome.
@@ -88,6 +91,26 @@ pub fn end(id: &Id, held: &Held, ending: &Finish, policy: &Policy) -> Option<Wri
             }
             None => again(held, held.prior, "", policy),
         },
+    }
+}
+
+/// What `look` makes of the receipt after the end of a run, as [`end`] gives it, and the ending again: an outcome may be
+/// large, and is not copied.
+pub(crate) fn look_at_end<T>(
+    id: &Id,
+    held: &Held,
+    ending: Finish,
+    policy: &Policy,
+    look: impl FnOnce(Option<&Write>) -> T,
+) -> (T, Finish) {
+    let Finish::Done(outcome) = ending else {
+        return (look(end(id, held, &ending, policy).as_ref()), ending);
+    };
+    let write = done(id, held, outcome, policy);
+    let looked = look(Some(&write));
+    match write.status {
+        Status::Done(Done { end: End::Outcome(outcome), .. }) => (looked, Finish::Done(outcome)),
+        _ => unreachable!("an outcome is done"),
     }
 }
 
