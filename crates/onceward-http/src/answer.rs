@@ -34,7 +34,7 @@ pub(crate) fn of<B>(shared: &LayerState, caller: Caller, answer: Answer) -> Resp
         Answer::Completed(ran) => ran,
         Answer::Refused(refusal) => return refuse(shared, problem_of(&shared.route, caller, refusal)),
     };
-    let Some(response) = snapshot::decode(ran.outcome.body()) else {
+    let Some(response) = snapshot::decode_as(ran.outcome.body(), ResponseBody::whole) else {
         tracing::error!("a receipt does not hold a response");
         return refuse(shared, Problem::StoreUnavailable);
     };
@@ -42,7 +42,7 @@ pub(crate) fn of<B>(shared: &LayerState, caller: Caller, answer: Answer) -> Resp
     let mut response = response;
     add_expiry(response.headers_mut(), ran.expires_in);
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
-    response.map(ResponseBody::whole)
+    response
 }
 
 /// The response to a failure.

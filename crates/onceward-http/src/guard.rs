@@ -28,7 +28,7 @@ use crate::key_source::KeyFrom;
 use crate::layer::LayerState;
 use crate::permits;
 use crate::problem::Problem;
-use crate::request_body::{BodyError, ReadRequest};
+use crate::request_body::{BodyError, WaitingRequest};
 use crate::request_fields::RequestFields;
 use crate::route::{KeyRule, Route};
 use crate::run::run;
@@ -149,12 +149,15 @@ pub(crate) fn ids_of_request(
     ids_of(shared, &parts.method, from, key)
 }
 
-/// Admits a request without a key.
+/// Admits a request without a key, or refuses it. Only where [`Route::checks_keyless`].
 pub(crate) fn admit_keyless(
     shared: &LayerState,
     method: &Method,
     from: CallerParts<'_>,
 ) -> Result<Option<Box<ShedPermit>>, Problem> {
+    if closes::needs_guard(&shared.route, from.headers) {
+        return Err(shared.route.key_from.missing());
+    }
     let scope = || ids_of(shared, method, from, permits::KEYLESS).ok().map(|ids| ids.current);
     permits::enter_keyless(shared, method, from.headers, scope)
 }
@@ -204,7 +207,11 @@ pub(crate) enum Begun<F, B, E> {
     Running(IntentFuture<B, E>),
 }
 
-pub(crate) fn begin<S, I, B>(mut read: ReadRequest<S>) -> Begun<S::Future, B, S::Error>
+/// Begins with a request whose body was read, or could not be.
+pub(crate) fn begin<S, I, B>(
+    mut waiting: Box<WaitingRequest<S>>,
+    read: Result<(), BodyError>,
+) -> Begun<S::Future, B, S::Error>
 where
     S: Service<Request<I>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
@@ -213,70 +220,61 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    // The rest is large, and is not moved: a replay only reads it.
-    let (shared, fields) = (read.rest.in_flight.shared(), read.rest.in_flight.fields);
-    let body = match read.body {
-        Ok(body) => body,
+    let mut in_flight = waiting.in_flight.take().expect("it does not run yet");
+    let (shared, fields) = (&*in_flight.shared, in_flight.fields);
+    match read {
+        Ok(()) => {}
         Err(BodyError::TooLarge) => {
             let problem = Problem::BodyTooLarge(shared.route.request_bytes_max);
             return Begun::Answered(answer::refuse(shared, problem));
         }
         Err(BodyError::NoMemory(problem)) => return Begun::Answered(answer::refuse(shared, problem)),
         Err(BodyError::Broken) => return Begun::Answered(answer::empty(StatusCode::BAD_REQUEST)),
-    };
+    }
+    let (parts, body) = (&waiting.parts, &waiting.body);
     if let Some(receiver) = &shared.route.webhook {
-        return match receive::verify(shared, receiver, &read.rest.parts, &body) {
-            Ok(received) => {
-                let (service, parts) = (read.rest.service, read.rest.parts);
-                Begun::Running(IntentFuture::new(read.rest.in_flight, |slot| {
-                    receive::run(slot, service, parts, body, received)
-                }))
-            }
+        return match receive::verify(shared, receiver, parts, body) {
+            Ok(received) => Begun::Running(IntentFuture::new(in_flight, |slot| {
+                receive::run::<S, I, B>(slot, waiting, received)
+            })),
             Err(problem) => Begun::Answered(answer::refuse(shared, problem)),
         };
     }
-    let ids = match read.rest.ids.take() {
+    let ids = match waiting.ids.take() {
         Some(ids) => ids,
-        None => match ids_from_body(shared, &read.rest.parts, fields, &body) {
+        None => match ids_from_body(shared, parts, fields, body) {
             Ok(Some(ids)) => ids,
-            Ok(None) if closes::needs_guard(&shared.route, &read.rest.parts.headers) => {
-                return Begun::Answered(answer::refuse(shared, shared.route.key_from.missing()));
-            }
             Ok(None) => {
-                let Parts { method, uri, headers, extensions, .. } = &read.rest.parts;
+                let Parts { method, uri, headers, extensions, .. } = parts;
                 let from = CallerParts { uri, headers, extensions, fields };
                 let permit = match admit_keyless(shared, method, from) {
                     Ok(permit) => permit,
                     Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),
                 };
-                let request = Request::from_parts(read.rest.parts, I::from(body));
-                return Begun::Passed(read.rest.service.call(request), permit);
+                let request = Request::from_parts(waiting.parts, I::from(waiting.body));
+                return Begun::Passed(waiting.service.call(request), permit);
             }
             Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),
         },
     };
     let route = &shared.route;
-    let closing = match closes::read(route, &read.rest.parts.headers, &ids) {
+    let closing = match closes::read(route, &parts.headers, &ids) {
         Ok(closing) => closing,
         Err(problem) => return Begun::Answered(answer::refuse(shared, problem)),
     };
-    let head = Head::of(&read.rest.parts, fields).with_forwarded_host(read.rest.parts.extensions.get());
+    let head = Head::of(parts, fields).with_forwarded_host(parts.extensions.get());
     let prints = |caller| {
-        fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head.with_caller(caller), &body)
+        fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head.with_caller(caller), body)
     };
     let asks = ids.ask(prints, &route.policy);
     if let Some(answer) = asks.cached_answer(&shared.onceward) {
         return Begun::Answered(answer::of(shared, asks.caller, answer));
     }
-    let client = read.rest.parts.extensions.get().copied();
-    let asks = match read.rest.in_flight.begin_answering(asks.current.id(), client) {
+    let client = parts.extensions.get().copied();
+    let asks = match in_flight.begin_answering(asks.current.id(), client) {
         Ok(true) => asks,
         Ok(false) => asks.at_once(),
-        Err(problem) => return Begun::Answered(answer::refuse(read.rest.in_flight.shared(), problem)),
+        Err(problem) => return Begun::Answered(answer::refuse(in_flight.shared(), problem)),
     };
-    let request = Request::from_parts(read.rest.parts, I::from(body));
-    let service = read.rest.service;
-    Begun::Running(IntentFuture::new(read.rest.in_flight, |slot| {
-        run(slot, service, Some(request), asks, closing)
-    }))
+    Begun::Running(IntentFuture::new(in_flight, |slot| run::<S, I, B>(slot, waiting, asks, closing)))
 }

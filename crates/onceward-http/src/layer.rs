@@ -13,7 +13,6 @@ use tower_service::Service;
 use crate::admission::Admission;
 use crate::answer;
 use crate::body::{BoxError, ResponseBody};
-use crate::closes;
 use crate::fingerprint::Secrets;
 use crate::guard::{self, CallerParts};
 use crate::headers::IDEMPOTENCY_KEY;
@@ -148,18 +147,29 @@ where
         let fields = RequestFields::of(request.headers());
         let allowed = self.shared.route.allowed_origins.as_ref();
         let page = fields.has(RequestFields::ORIGIN).then(|| Box::new(Page::of(&request, allowed)));
-        if !self.shared.guards(&request, fields) {
-            if closes::needs_guard(&self.shared.route, request.headers()) {
-                let problem = self.shared.route.key_from.missing();
-                return ResponseFuture::refused(answer::refuse(&self.shared, problem), page);
-            }
-            let (uri, headers, extensions) = (request.uri(), request.headers(), request.extensions());
-            let from = CallerParts { uri, headers, extensions, fields };
-            return match guard::admit_keyless(&self.shared, request.method(), from) {
-                Ok(permit) => ResponseFuture::pass(self.inner.call(request), permit, page),
-                Err(problem) => ResponseFuture::refused(answer::refuse(&self.shared, problem), page),
-            };
+        if self.shared.guards(&request, fields) {
+            return self.call_guarded(request, fields, page);
         }
+        if self.shared.route.checks_keyless() {
+            return self.call_checked(request, fields, page);
+        }
+        ResponseFuture::pass(self.inner.call(request), None, page)
+    }
+}
+
+// Functions of their own: what they need must not be paid for by a request that is passed on.
+impl<S> OncewardService<S> {
+    #[inline(never)]
+    fn call_guarded<I, B>(
+        &mut self,
+        request: Request<I>,
+        fields: RequestFields,
+        page: Option<Box<Page>>,
+    ) -> ResponseFuture<S, I, B>
+    where
+        S: Service<Request<I>, Response = Response<B>> + Clone,
+        I: Body<Data = Bytes>,
+    {
         let (in_flight, ids) = match guard::admit(&self.shared, &request, fields) {
             Ok(admitted) => admitted,
             Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem), page),
@@ -168,5 +178,23 @@ where
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
         ResponseFuture::reading(BodyReader::new(in_flight, ready, request, ids), page)
+    }
+
+    #[inline(never)]
+    fn call_checked<I, B>(
+        &mut self,
+        request: Request<I>,
+        fields: RequestFields,
+        page: Option<Box<Page>>,
+    ) -> ResponseFuture<S, I, B>
+    where
+        S: Service<Request<I>, Response = Response<B>>,
+    {
+        let (uri, headers, extensions) = (request.uri(), request.headers(), request.extensions());
+        let from = CallerParts { uri, headers, extensions, fields };
+        match guard::admit_keyless(&self.shared, request.method(), from) {
+            Ok(permit) => ResponseFuture::pass(self.inner.call(request), permit, page),
+            Err(problem) => ResponseFuture::refused(answer::refuse(&self.shared, problem), page),
+        }
     }
 }

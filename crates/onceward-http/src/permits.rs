@@ -1,7 +1,8 @@
 //! Decides whether a request may run: before its claim, which is cheap, and again once it is claimed. The permits of a
 //! run are held until it ends.
 
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
 use onceward::Id;
 
 use crate::admission::{Admission, ChargedKey, ClientAddress, NewKeyRefusal, RunPermit};
@@ -19,11 +20,11 @@ pub(crate) struct Permits<'a> {
 
 impl<'a> Permits<'a> {
     /// Its key is a new one. It is charged to the caller if that is bounded.
-    pub(crate) fn begin_key<I>(
+    pub(crate) fn begin_key(
         &mut self,
         shared: &'a LayerState,
         id: &Id,
-        request: Option<&Request<I>>,
+        request: Option<&Parts>,
     ) -> Result<(), Problem> {
         let charged = shared.admission.begin_key(id, client_of(request))?;
         self.key = charged.map(|charged| (&*shared.admission, charged));
@@ -46,11 +47,11 @@ impl<'a> Permits<'a> {
 }
 
 /// Whether this request may run if it has no answer yet. This reserves nothing.
-pub(crate) fn check<I>(shared: &LayerState, id: &Id, request: Option<&Request<I>>) -> Result<(), Problem> {
+pub(crate) fn check(shared: &LayerState, id: &Id, request: Option<&Parts>) -> Result<(), Problem> {
     if let Some(request) = request {
-        shared.route.precondition.check(request.method(), request.headers())?;
+        shared.route.precondition.check(&request.method, &request.headers)?;
         if let Some(shedder) = &shared.route.shedder {
-            shedder.check(id, Try::of(request.headers()))?;
+            shedder.check(id, Try::of(&request.headers))?;
         }
     }
     shared.admission.check(id, client_of(request))
@@ -58,14 +59,14 @@ pub(crate) fn check<I>(shared: &LayerState, id: &Id, request: Option<&Request<I>
 
 /// Counts one more run until the permits are dropped. Few are refused here: only those that came while others were being
 /// claimed.
-pub(crate) fn enter<'a, I>(
+pub(crate) fn enter<'a>(
     shared: &'a LayerState,
     id: &Id,
-    request: Option<&Request<I>>,
+    request: Option<&Parts>,
 ) -> Result<Permits<'a>, Problem> {
     let run = shared.admission.enter(id, client_of(request))?;
     let shed = match (&shared.route.shedder, request) {
-        (Some(shedder), Some(request)) => Some(shedder.enter(id, Try::of(request.headers()))?),
+        (Some(shedder), Some(request)) => Some(shedder.enter(id, Try::of(&request.headers))?),
         _ => None,
     };
     Ok(Permits { _run: run, shed, key: None })
@@ -73,17 +74,16 @@ pub(crate) fn enter<'a, I>(
 
 /// Whether this request may begin a new key. This takes nothing.
 #[inline]
-pub(crate) fn check_new_key<'a, I>(
+pub(crate) fn check_new_key<'a>(
     shared: &'a LayerState,
     id: &Id,
-    request: Option<&Request<I>>,
+    request: Option<&Parts>,
 ) -> Result<(), NewKeyRefusal<'a>> {
     shared.admission.check_new_key(id, client_of(request))
 }
 
 /// Whether a request without a key may be carried out, and its permit where the route sheds load. There is no receipt that
 /// could come first.
-#[inline]
 pub(crate) fn enter_keyless(
     shared: &LayerState,
     method: &Method,
@@ -103,6 +103,6 @@ pub(crate) fn enter_keyless(
 /// In the place of a key, where only the scope matters.
 pub(crate) const KEYLESS: &str = "none";
 
-fn client_of<I>(request: Option<&Request<I>>) -> Option<ClientAddress> {
-    request?.extensions().get().copied()
+fn client_of(request: Option<&Parts>) -> Option<ClientAddress> {
+    request?.extensions.get().copied()
 }

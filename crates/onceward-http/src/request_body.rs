@@ -19,23 +19,21 @@ pin_project_lite::pin_project! {
         #[pin]
         body: I,
         collected: BodyBuffer,
-        rest: Option<RequestRest<S>>,
+        // Boxed: the future of a response is copied several times on its way to a task, also that of a request without a key.
+        rest: Option<Box<WaitingRequest<S>>>,
     }
 }
 
-/// A guarded request without its body.
-pub(crate) struct RequestRest<S> {
-    pub(crate) in_flight: InFlight,
-    pub(crate) service: S,
-    pub(crate) parts: Parts,
+/// A guarded request before it is run, and the service that is to run it. It is large, and stays in its place until then.
+pub(crate) struct WaitingRequest<S> {
+    /// Until the request runs.
+    pub(crate) in_flight: Option<InFlight>,
     /// `None` if the body says which intent it is.
     pub(crate) ids: Option<Ids>,
-}
-
-/// A guarded request once its body was read, or could not be.
-pub(crate) struct ReadRequest<S> {
-    pub(crate) rest: RequestRest<S>,
-    pub(crate) body: Result<Bytes, BodyError>,
+    pub(crate) service: S,
+    pub(crate) parts: Parts,
+    /// Once it was read.
+    pub(crate) body: Bytes,
 }
 
 /// Why a body was not read to its end.
@@ -49,13 +47,20 @@ pub(crate) enum BodyError {
 impl<S, I: Body<Data = Bytes>> BodyReader<S, I> {
     pub(crate) fn new(in_flight: InFlight, service: S, request: Request<I>, ids: Option<Ids>) -> Self {
         let (parts, body) = request.into_parts();
-        let rest = Some(RequestRest { in_flight, service, parts, ids });
+        let in_flight = Some(in_flight);
+        let waiting = WaitingRequest { in_flight, ids, service, parts, body: Bytes::new() };
+        let rest = Some(Box::write(Box::new_uninit(), waiting));
         Self { body, collected: BodyBuffer::default(), rest }
     }
 
-    pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ReadRequest<S>> {
+    /// Ready with the request and its body, or why that was not read.
+    pub(crate) fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<(Box<WaitingRequest<S>>, Result<(), BodyError>)> {
+        const AGAIN: &str = "polled again after it was ready";
         let mut this = self.project();
-        let in_flight = &mut this.rest.as_mut().expect("polled again after it was ready").in_flight;
+        let in_flight = this.rest.as_mut().expect(AGAIN).in_flight.as_mut().expect("it does not run yet");
         let bytes_max = in_flight.route().request_bytes_max;
         let body = loop {
             // A body that is announced as too large is refused before it is read.
@@ -79,7 +84,8 @@ impl<S, I: Body<Data = Bytes>> BodyReader<S, I> {
                 None => break Ok(std::mem::take(this.collected).into_bytes()),
             }
         };
-        let rest = this.rest.take().expect("polled again after it was ready");
-        Poll::Ready(ReadRequest { rest, body })
+        let mut rest = this.rest.take().expect(AGAIN);
+        let read = body.map(|body| rest.body = body);
+        Poll::Ready((rest, read))
     }
 }

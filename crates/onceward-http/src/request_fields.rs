@@ -24,6 +24,7 @@ impl RequestFields {
     pub(crate) const PROXY_AUTHORIZATION: Self = Self(1 << 10);
     pub(crate) const SIGNATURE_INPUT: Self = Self(1 << 11);
 
+    #[inline]
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         Self(headers.keys().fold(0, |all, name| all | Self::named(name.as_str()).0))
     }
@@ -34,25 +35,26 @@ impl RequestFields {
     }
 
     /// By the length first: few names have the same one.
+    #[inline]
     fn named(name: &str) -> Self {
-        let (expected, field) = match name.len() {
-            4 => ("host", Self::HOST),
-            6 if name == "origin" => return Self::ORIGIN,
-            6 => ("cookie", Self::COOKIE),
-            7 => ("api-key", Self::API_KEY),
-            9 => ("x-api-key", Self::API_KEY),
-            10 => ("connection", Self::CONNECTION),
-            11 => ("traceparent", Self::REQUEST_ID),
-            12 => ("x-request-id", Self::REQUEST_ID),
-            13 => ("authorization", Self::AUTHORIZATION),
-            15 if name == "idempotency-key" => return Self::KEY,
-            15 => ("signature-input", Self::SIGNATURE_INPUT),
-            16 => ("content-encoding", Self::CONTENT_ENCODING),
-            19 => ("proxy-authorization", Self::PROXY_AUTHORIZATION),
-            22 => ("x-http-method-override", Self::METHOD_OVERRIDE),
-            _ => return Self::default(),
-        };
-        if name == expected { field } else { Self::default() }
+        // A text of a known length is compared in place, without a call.
+        match name.len() {
+            4 if name == "host" => Self::HOST,
+            6 if name == "origin" => Self::ORIGIN,
+            6 if name == "cookie" => Self::COOKIE,
+            7 if name == "api-key" => Self::API_KEY,
+            9 if name == "x-api-key" => Self::API_KEY,
+            10 if name == "connection" => Self::CONNECTION,
+            11 if name == "traceparent" => Self::REQUEST_ID,
+            12 if name == "x-request-id" => Self::REQUEST_ID,
+            13 if name == "authorization" => Self::AUTHORIZATION,
+            15 if name == "idempotency-key" => Self::KEY,
+            15 if name == "signature-input" => Self::SIGNATURE_INPUT,
+            16 if name == "content-encoding" => Self::CONTENT_ENCODING,
+            19 if name == "proxy-authorization" => Self::PROXY_AUTHORIZATION,
+            22 if name == "x-http-method-override" => Self::METHOD_OVERRIDE,
+            _ => Self::default(),
+        }
     }
 }
 

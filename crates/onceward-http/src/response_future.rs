@@ -98,41 +98,67 @@ where
     type Output = Result<Response<ResponseBody<B>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.kind {
+            FutureKind::Pass { .. } => self.poll_passed(cx),
+            _ => self.poll_guarded(cx),
+        }
+    }
+}
+
+impl<S, I, B> ResponseFuture<S, I, B>
+where
+    S: Service<Request<I>, Response = Response<B>> + Send + 'static,
+    S::Future: Send,
+    S::Error: Send + 'static,
+    I: Body<Data = Bytes> + From<Bytes> + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    #[inline]
+    fn poll_passed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
         let this = self.project();
+        let Projected::Pass { future, permit } = this.kind.project() else {
+            unreachable!("only what is passed on")
+        };
+        // A response is large: it is changed where it is, and moved once.
+        let mut served = ready!(future.poll(cx));
+        if let Ok(response) = &mut served {
+            if let Some(permit) = permit.take() {
+                permit.answered(response.status());
+            }
+            if this.page.is_none() {
+                // A service may replay by itself.
+                cors::forget_other_origin(response.headers_mut(), None);
+            }
+        }
+        let served = served.map(|response| response.map(ResponseBody::inner));
+        Poll::Ready(match this.page {
+            Some(page) => served.map(|response| page.complete(response)),
+            None => served,
+        })
+    }
+
+    /// A function of its own, which a request that is passed on at once does not pay for.
+    #[inline(never)]
+    fn poll_guarded(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
+        let this = self.as_mut().project();
         let mut kind = this.kind;
-        let answer = loop {
-            let read = match kind.as_mut().project() {
-                Projected::Pass { future, permit } => {
-                    // A response is large: it is changed where it is, and moved once.
-                    let mut served = ready!(future.poll(cx));
-                    if let Ok(response) = &mut served {
-                        if let Some(permit) = permit.take() {
-                            permit.answered(response.status());
-                        }
-                        if this.page.is_none() {
-                            // A service may replay by itself.
-                            cors::forget_other_origin(response.headers_mut(), None);
-                        }
-                    }
-                    let served = served.map(|response| response.map(ResponseBody::inner));
-                    return Poll::Ready(match this.page {
-                        Some(page) => served.map(|response| page.complete(response)),
-                        None => served,
-                    });
-                }
+        let mut answer = loop {
+            let (waiting, read) = match kind.as_mut().project() {
+                // It turned out to have no key.
+                Projected::Pass { .. } => return self.poll_passed(cx),
                 Projected::Refused { response } => {
                     break Ok(response.take().expect("polled again after it was ready"));
                 }
                 Projected::Running { running } => break ready!(running.poll(cx)),
                 Projected::Reading { reading } => ready!(reading.poll(cx)),
             };
-            match guard::begin(read) {
+            match guard::begin(waiting, read) {
                 Begun::Answered(answer) => break Ok(answer),
                 Begun::Passed(future, permit) => kind.set(FutureKind::Pass { future, permit }),
                 Begun::Running(running) => kind.set(FutureKind::Running { running }),
             }
         };
-        let mut answer = answer;
         if let Ok(response) = &mut answer {
             match this.page {
                 Some(page) => return Poll::Ready(answer.map(|response| page.complete(response))),

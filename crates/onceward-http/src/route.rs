@@ -172,6 +172,11 @@ impl Route {
         Self::default().to_builder()
     }
 
+    /// Whether anything is to be checked of a request without a key.
+    pub(crate) fn checks_keyless(&self) -> bool {
+        self.precondition != PreconditionRule::Optional || self.shedder.is_some() || !self.closes.is_empty()
+    }
+
     /// A builder that starts from this route, to change some of it.
     pub fn to_builder(&self) -> RouteBuilder {
         RouteBuilder::from(self.clone())

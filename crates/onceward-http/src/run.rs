@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -27,6 +28,7 @@ use crate::live_end::LiveEnd;
 use crate::permits::{self, Permits};
 use crate::problem::Problem;
 use crate::reconcile;
+use crate::request_body::WaitingRequest;
 use crate::request_id::RequestId;
 use crate::response_action::ResponseHead;
 use crate::route::{OnStoreFailure, Route, verdict};
@@ -55,8 +57,7 @@ enum ServiceOutput<B, E> {
 #[expect(clippy::too_many_lines, reason = "one match over how a run ends")]
 pub(crate) fn run<S, I, B>(
     slot: Arc<ResponseSlot<B>>,
-    mut service: S,
-    mut waiting: Option<Request<I>>,
+    waiting: Box<WaitingRequest<S>>,
     asks: Asks,
     closing: Option<Box<Closing>>,
 ) -> impl Future<Output = RunEnd<B, S::Error>> + Send
@@ -64,19 +65,21 @@ where
     S: Service<Request<I>, Response = Response<B>> + Send,
     S::Future: Send,
     S::Error: Send,
-    I: Send,
+    I: From<Bytes> + Send,
     B: Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
 {
+    let mut waiting = Some(waiting);
     async move {
         let shared = slot.in_flight.shared();
         let route = &shared.route;
         let caller = asks.caller;
         // A request that must not run now can still get the answer of an earlier run.
-        if let Err(problem) = permits::check(shared, asks.current.id(), waiting.as_ref()) {
-            return RunEnd::Answer(Ok(Box::pin(earlier_answer(shared, &asks, waiting, problem)).await));
+        if let Err(problem) = permits::check(shared, asks.current.id(), parts_of(waiting.as_deref())) {
+            let parts = parts_of(waiting.as_deref());
+            return RunEnd::Answer(Ok(Box::pin(earlier_answer(shared, &asks, parts, problem)).await));
         }
-        if let Err(refusal) = permits::check_new_key(shared, asks.current.id(), waiting.as_ref())
+        if let Err(refusal) = permits::check_new_key(shared, asks.current.id(), parts_of(waiting.as_deref()))
             && let Some(answer) = Box::pin(answer_unless_begun(shared, &asks, refusal)).await
         {
             return RunEnd::Answer(Ok(answer));
@@ -87,19 +90,18 @@ where
         // Held until the end, also while a live response is being sent.
         let mut permit = None;
         let mut output = ServiceOutput::Nothing;
-        let (output_here, request_here, service_here, slot_here) =
-            (&mut output, &mut waiting, &mut service, &slot);
+        let (output_here, waiting_here, slot_here) = (&mut output, &mut waiting, &slot);
         let (permit_here, id_here) = (&mut permit, &id);
         let work = async move |lease: Lease| {
             let prior = lease.prior();
-            let mut admitted = permits::enter(shared, id_here, request_here.as_ref());
+            let mut admitted = permits::enter(shared, id_here, parts_of(waiting_here.as_deref()));
             if let (true, Some(rule), Prior::Nothing) = (admitted.is_ok(), route.same_request, prior) {
                 let request = AboutToRun { id: id_here.clone(), fingerprint, caller };
                 let looked = Box::pin(same_request::find_other_key(shared, rule, request)).await;
                 admitted = looked.and(admitted);
             }
             if let (Ok(permits), Prior::Nothing) = (&mut admitted, prior)
-                && let Err(problem) = permits.begin_key(shared, id_here, request_here.as_ref())
+                && let Err(problem) = permits.begin_key(shared, id_here, parts_of(waiting_here.as_deref()))
             {
                 admitted = Err(problem);
             }
@@ -113,7 +115,8 @@ where
                     return Err(Stopped::before_effect("it was refused before it began"));
                 }
             }
-            let mut request = request_here.take().expect("the work is run once");
+            let mut waiting = waiting_here.take().expect("the work is run once");
+            let mut request = Request::from_parts(waiting.parts, I::from(waiting.body));
             if let Err(problem) = close_first(shared, closing, request.headers_mut()).await {
                 permit_here.iter_mut().for_each(Permits::key_freed);
                 *output_here = ServiceOutput::TurnedAway(problem);
@@ -121,7 +124,7 @@ where
             }
             let request_id = RequestId::of(request.headers(), slot_here.in_flight.fields);
             let transacting = hand_in_lease(shared, &mut request, lease);
-            let served = service_here.call(request).await;
+            let served = waiting.service.call(request).await;
             if let (Ok(response), Some(permit)) = (&served, &*permit_here) {
                 permit.answered(response.status());
             }
@@ -174,7 +177,12 @@ where
                 Ok(response)
             }
             (Ok(answer), _) => {
-                reconcile_unknown(shared, &answer, std::iter::once(&id).chain(&other_ids), waiting);
+                reconcile_unknown(
+                    shared,
+                    &answer,
+                    std::iter::once(&id).chain(&other_ids),
+                    parts_of(waiting.as_deref()),
+                );
                 Ok(answer::of(shared, caller, answer))
             }
             // The route does not keep this response; the client still gets it.
@@ -182,21 +190,25 @@ where
             (Err(_), ServiceOutput::Failed(error)) => Err(error),
             (Err(_), ServiceOutput::TurnedAway(problem)) => Ok(answer::refuse(shared, problem)),
             (Err(error), ServiceOutput::Nothing) => {
-                let unguarded = |request: &Request<I>| {
-                    may_pass_unguarded(route, &error) && !closes::needs_guard(route, request.headers())
-                };
-                let request = waiting.filter(unguarded);
-                Box::pin(run_unguarded(shared, service, request, &id, error)).await
+                let waiting = waiting.filter(|waiting| {
+                    may_pass_unguarded(route, &error) && !closes::needs_guard(route, &waiting.parts.headers)
+                });
+                Box::pin(run_unguarded(shared, waiting, &id, error)).await
             }
         })
     }
 }
 
+/// The head of the request, until it runs.
+fn parts_of<S>(waiting: Option<&WaitingRequest<S>>) -> Option<&Parts> {
+    waiting.map(|waiting| &waiting.parts)
+}
+
 /// The answer of an earlier run to a request that must not run now.
-async fn earlier_answer<I, B>(
+async fn earlier_answer<B>(
     shared: &Arc<LayerState>,
     asks: &Asks,
-    waiting: Option<Request<I>>,
+    waiting: Option<&Parts>,
     problem: Problem,
 ) -> Response<ResponseBody<B>> {
     match asks.answer_without_running(&shared.onceward).await {
@@ -284,20 +296,19 @@ async fn completes(
 }
 
 /// Reconciles the unknown outcome that a request was refused for, if the route has a hook for it.
-fn reconcile_unknown<'i, I>(
+fn reconcile_unknown<'i>(
     shared: &Arc<LayerState>,
     answer: &Answer,
     ids: impl IntoIterator<Item = &'i Id>,
-    request: Option<Request<I>>,
+    waiting: Option<&Parts>,
 ) {
     if let Answer::Refused(Refusal::OutcomeUnknown) = answer
         && let Some(reconciler) = &shared.route.reconciler
-        && let Some(request) = request
+        && let Some(parts) = waiting
     {
-        let (parts, _) = request.into_parts();
         let ids: Arc<[Id]> = ids.into_iter().cloned().collect();
         for id in &*ids {
-            reconcile::start(shared, reconciler, id, &ids, &parts);
+            reconcile::start(shared, reconciler, id, &ids, parts);
         }
     }
 }
@@ -314,19 +325,20 @@ fn may_pass_unguarded(route: &Route, error: &Error) -> bool {
 /// The answer to a request whose claim failed: that of the service without a guard, where it may be passed on.
 async fn run_unguarded<S, I, B>(
     shared: &LayerState,
-    mut service: S,
-    request: Option<Request<I>>,
+    waiting: Option<Box<WaitingRequest<S>>>,
     id: &Id,
     error: Error,
 ) -> ServiceResult<B, S::Error>
 where
     S: Service<Request<I>, Response = Response<B>>,
+    I: From<Bytes>,
 {
-    let Some(request) = request else { return Ok(answer::of_error(shared, &error)) };
-    match permits::enter(shared, id, Some(&request)) {
+    let Some(mut waiting) = waiting else { return Ok(answer::of_error(shared, &error)) };
+    match permits::enter(shared, id, Some(&waiting.parts)) {
         Ok(permits) => {
             shared.metrics.passed_unguarded.one();
-            let served = service.call(request).await;
+            let request = Request::from_parts(waiting.parts, I::from(waiting.body));
+            let served = waiting.service.call(request).await;
             if let Ok(response) = &served {
                 permits.answered(response.status());
             }

@@ -104,28 +104,32 @@ pub fn encode(status: StatusCode, headers: &HeaderMap, body: &[u8], omitted: &Om
 
 /// Decodes a response; `None` if these are not the bytes of one. The body is a slice, not a copy.
 pub fn decode(bytes: &Bytes) -> Option<Response<Bytes>> {
-    let mut input = bytes.clone();
-    if input.try_get_u8().ok()? != FORMAT {
+    decode_as(bytes, std::convert::identity)
+}
+
+/// The same with a body of this kind: a response is large, and is made once.
+pub(crate) fn decode_as<B>(bytes: &Bytes, body: impl FnOnce(Bytes) -> B) -> Option<Response<B>> {
+    // What is read by its bytes is not made a buffer of its own, which would be counted and released again.
+    let mut rest = &bytes[..];
+    if rest.try_get_u8().ok()? != FORMAT {
         return None;
     }
-    let status = StatusCode::from_u16(input.try_get_u16_le().ok()?).ok()?;
-    let count = input.try_get_u16_le().ok()?;
+    let status = StatusCode::from_u16(rest.try_get_u16_le().ok()?).ok()?;
+    let count = rest.try_get_u16_le().ok()?;
     let mut headers = HeaderMap::new();
     for _ in 0..count {
-        let len = usize::from(input.try_get_u16_le().ok()?);
-        let name = HeaderName::from_bytes(&take(&mut input, len)?).ok()?;
-        let len = usize::try_from(input.try_get_u32_le().ok()?).ok()?;
-        let value = HeaderValue::from_maybe_shared(take(&mut input, len)?).ok()?;
+        let len = usize::from(rest.try_get_u16_le().ok()?);
+        let name = HeaderName::from_bytes(rest.split_off(..len)?).ok()?;
+        let len = usize::try_from(rest.try_get_u32_le().ok()?).ok()?;
+        let at = bytes.len() - rest.len();
+        rest.split_off(..len)?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice(at..at + len)).ok()?;
         headers.try_append(name, value).ok()?;
     }
-    let mut response = Response::new(input);
+    let mut response = Response::new(body(bytes.slice(bytes.len() - rest.len()..)));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Some(response)
-}
-
-fn take(input: &mut Bytes, len: usize) -> Option<Bytes> {
-    (len <= input.len()).then(|| input.split_to(len))
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use crate::guard;
 use crate::intent_future::{ResponseSlot, RunEnd};
 use crate::layer::LayerState;
 use crate::problem::Problem;
+use crate::request_body::WaitingRequest;
 use crate::request_fields::RequestFields;
 use crate::run;
 use crate::scope::CallerHead;
@@ -98,9 +99,7 @@ fn content_ids(
 /// Passes an event on, or stores it.
 pub(crate) async fn run<S, I, B>(
     slot: Arc<ResponseSlot<B>>,
-    service: S,
-    parts: Parts,
-    body: Bytes,
+    waiting: Box<WaitingRequest<S>>,
     received: Received,
 ) -> RunEnd<B, S::Error>
 where
@@ -114,7 +113,7 @@ where
     let shared = slot.in_flight.shared().clone();
     let store_first = shared.route.webhook.as_ref().and_then(|receiver| receiver.store_first.clone());
     if let Some(store_first) = store_first {
-        let stored = store(&shared, &store_first, &parts, body, received).await;
+        let stored = store(&shared, &store_first, &waiting.parts, waiting.body.clone(), received).await;
         return RunEnd::Answer(Ok(match stored {
             Ok(Ok(())) => answer::empty(store_first.status),
             Ok(Err(problem)) => answer::refuse(&shared, problem),
@@ -133,10 +132,7 @@ where
             shared.metrics.events_other_body.one();
             RunEnd::Answer(Ok(answer::empty(StatusCode::OK)))
         }
-        Ok(OtherBody::No(asks)) => {
-            let request = Request::from_parts(parts, I::from(body));
-            run::run(slot, service, Some(request), *asks, None).await
-        }
+        Ok(OtherBody::No(asks)) => run::run::<S, I, B>(slot, waiting, *asks, None).await,
         Err(error) => RunEnd::Answer(Ok(answer::of_error(&shared, &error))),
     }
 }
