@@ -19,6 +19,7 @@ mod handle;
 pub mod history;
 mod maintenance;
 mod mistakes;
+mod resumers;
 pub mod runtime;
 pub mod scenario;
 pub mod seeds;

@@ -24,6 +24,17 @@ pub(super) fn changed(flaw: StoreFlaw, swap: &Swap) -> Option<Swap> {
             held.job = Some(Arc::new(job));
             record.bytes = codec::encode(&Status::Held(held));
         }
+        StoreFlaw::CutsReplacedInputs if record.state == State::Held => {
+            let Some(Status::Held(mut held)) = read(&record.bytes, record.state) else { return None };
+            let job = held.job.as_ref()?;
+            let text = std::str::from_utf8(&job.input).ok()?;
+            let (before, _) = text.split_once(" replaced ")?;
+            let input = Bytes::copy_from_slice(before.as_bytes());
+            let mut job = Job::clone(job);
+            job.input = input;
+            held.job = Some(Arc::new(job));
+            record.bytes = codec::encode(&Status::Held(held));
+        }
         StoreFlaw::UnknownOutcomeFreesTheKey if record.state == State::Waiting => {
             match read(&record.bytes, record.state)? {
                 Status::Waiting(Waiting { prior: Prior::Unknown, job: None, .. }) => changed.new = None,

@@ -57,6 +57,8 @@ pub enum StoreFlaw {
     MixesUpInputs,
     /// Each try is written as the first one.
     CountsNoTries,
+    /// An input that replaces another one is cut off.
+    CutsReplacedInputs,
     /// A receipt that waits after an unknown outcome is removed.
     UnknownOutcomeFreesTheKey,
     /// An outcome that comes after the end of its lease is turned away.
@@ -71,7 +73,7 @@ pub enum StoreFlaw {
 
 impl StoreFlaw {
     /// All that a store can have by itself. (What it lists as due is a flaw of workers.)
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::ClaimChecksThenWrites,
         Self::CompletesWithoutVersion,
         Self::RemovesWithoutVersion,
@@ -91,6 +93,7 @@ impl StoreFlaw {
         Self::GathersOnlyWhileAsked,
         Self::MixesUpInputs,
         Self::CountsNoTries,
+        Self::CutsReplacedInputs,
         Self::UnknownOutcomeFreesTheKey,
         Self::RefusesLateOutcomes,
         Self::LeasesOutliveTheirWriters,

@@ -183,6 +183,9 @@ const STORES: &[Broken] = &[
     store("counts-no-tries", StoreFlaw::CountsNoTries, SIM,
         "each try is counted as the first one",
         "a counter in the memory of the worker that dies of the work"),
+    store("cuts-replaced-inputs", StoreFlaw::CutsReplacedInputs, SIM,
+        "what a run leaves to the next one as its input is stored cut off",
+        "MySQL without strict mode: a text that is longer than its column is cut without a word"),
     store("unknown-outcome-frees-the-key", StoreFlaw::UnknownOutcomeFreesTheKey, SIM,
         "a key is free after an unknown outcome, as if nothing could have happened",
         "a lock that is deleted in a `finally`"),
@@ -367,6 +370,15 @@ const CALLERS: &[Broken] = &[
     row("settles-before-late-effects", Flaw::Operator(OperatorFlaw::SettlesBeforeLateEffects), SIM,
         "`it did not happen` is believed while it can still happen",
         "a reconciliation that asks the provider a second too early"),
+    row("forgets-before-late-effects", Flaw::Operator(OperatorFlaw::ForgetsBeforeLateEffects), SIM,
+        "an unknown outcome is deleted while it can still happen",
+        "DELETE FROM jobs WHERE state = 'unknown' by hand, to let a customer try again"),
+    row("starts-now-from-the-beginning", Flaw::Operator(OperatorFlaw::StartsNowFromTheBeginning), SIM,
+        "what is to begin now forgets how often it was tried",
+        "UPDATE jobs SET run_at = now(), attempts = 0"),
+    row("erases-more-than-wanted", Flaw::Operator(OperatorFlaw::ErasesMoreThanWanted), SIM,
+        "an erasure takes the receipts of others with it",
+        "a filter whose empty field means all"),
 ];
 
 #[rustfmt::skip]
@@ -383,6 +395,9 @@ const WORKERS: &[Broken] = &[
     worker("worker-begins-too-early", WorkerFlaw::BeginTooEarly,
         "what is to be begun later is begun now",
         "a back-off that only the process knows which has failed"),
+    worker("resumes-by-key-alone", WorkerFlaw::ResumesByKeyAlone,
+        "what was read a moment ago is resumed, also when another has it by then",
+        "a cron job that reads a list and then works through it"),
 ];
 
 #[rustfmt::skip]
@@ -399,6 +414,12 @@ const TRANSACTIONS: &[Broken] = &[
     transaction("enqueues-outside", TransactionFlaw::EnqueuesAtOnce,
         "what is enqueued in a transaction is there although it was rolled back",
         "a job queue on another connection than the transaction"),
+    transaction("closes-outside", TransactionFlaw::ClosesAtOnce,
+        "what is closed in a transaction is closed although it was rolled back",
+        "an empty rollback that is noted on another connection than the rest of it"),
+    transaction("records-over-what-is-there", TransactionFlaw::RecordsOverWhatIsThere,
+        "what is recorded as done replaces the receipt that is there",
+        "INSERT … ON CONFLICT DO UPDATE for a table of processed messages"),
 ];
 
 const fn front(name: &'static str, flaw: FrontFlaw, wrong: &'static str, seen: &'static str) -> Broken {

@@ -13,4 +13,8 @@ pub enum TransactionFlaw {
     LostCommitIsNotApplied,
     /// What is enqueued in the transaction is committed at once.
     EnqueuesAtOnce,
+    /// What is closed in the transaction is committed at once.
+    ClosesAtOnce,
+    /// What is recorded as done is written whatever is there.
+    RecordsOverWhatIsThere,
 }

@@ -13,4 +13,6 @@ pub enum WorkerFlaw {
     BeginWhatIsHeld,
     /// They begin what is to be begun later.
     BeginTooEarly,
+    /// Callers that select intents themselves resume them by their key alone, also when another has them by then.
+    ResumesByKeyAlone,
 }

@@ -16,7 +16,7 @@ use super::history::{Call, CallMethod, CallResult, End, Stamp, name};
 use super::mistakes;
 use super::scenario::{Wanted, WorkPlan};
 use super::simulation::Simulation;
-use super::transaction_callers::{by_hand_in_transaction, transact};
+use super::transaction_callers::{by_hand_in_transaction, record_in_transaction, transact};
 use super::work::{Caught, Waiting, Working, outcome, pause, told, work};
 use crate::broken::callers::CallerFlaw;
 
@@ -34,6 +34,7 @@ pub(super) async fn caller(sim: Arc<Simulation>, process: Process, engine: Oncew
             Wanted::Enqueue if call_plan.input => enqueue(&sim, process, &engine, &call_plan).await,
             Wanted::Transact => transact(&sim, process, &engine, &call_plan).await.is_none(),
             Wanted::ClaimIn => by_hand_in_transaction(&sim, process, &engine, &call_plan).await,
+            Wanted::RecordIn => record_in_transaction(&sim, process, &engine, &call_plan).await,
             Wanted::Close => close(&sim, process, &engine, &call_plan).await,
             _ => by_run(&sim, process, &engine, &call_plan, WorkPlanOf::Chance).await.is_none(),
         };

@@ -8,6 +8,8 @@ use super::callers::{CallPlan, within};
 use super::executor::Process;
 use super::history::{CallMethod, CallResult, Closing};
 use super::simulation::Simulation;
+use super::transaction_callers::close_in_transaction;
+use super::work::pause;
 
 /// Leaves an intent to a worker. Says whether an error came between.
 pub(super) async fn enqueue(
@@ -49,9 +51,14 @@ pub(super) async fn close(
 ) -> bool {
     let closing =
         if sim.executor.draw(|random| random.chance(800)) { Closing::Cancel } else { Closing::Undo };
+    let otherwise = closing == Closing::Undo && sim.scenario.besides.closes_otherwise;
+    if otherwise && sim.has_transactions() && sim.executor.draw(|random| random.chance(600)) {
+        return close_in_transaction(sim, process, engine, call_plan).await;
+    }
     let mut waiting = call_plan.asks(sim, process, CallMethod::Close(closing));
     let changed = match closing {
         Closing::Cancel => engine.cancel(&call_plan.id, &call_plan.policy).await,
+        _ if otherwise => close_as_found(sim, process, engine, call_plan).await,
         _ => engine.close(&call_plan.id, &call_plan.policy).await,
     };
     let failed = changed.is_err();
@@ -60,4 +67,17 @@ pub(super) async fn close(
         Err(error) => CallResult::Error(Box::new(error)),
     });
     failed
+}
+
+/// Closes what it has read, a moment later.
+async fn close_as_found(
+    sim: &Arc<Simulation>,
+    process: Process,
+    engine: &Onceward,
+    call_plan: &CallPlan,
+) -> onceward::Result<Changed> {
+    let found = engine.receipt(&call_plan.id).await?;
+    let moment = sim.executor.draw(|random| random.micros(0, 5_000));
+    pause(sim, process, moment).await;
+    engine.close_found(&call_plan.id, found.as_ref(), &call_plan.policy).await
 }

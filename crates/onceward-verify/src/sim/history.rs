@@ -160,6 +160,33 @@ pub enum EventKind {
         /// How long copies of it may still be given out.
         bound: Duration,
     },
+    /// An operator is about to forget an unknown outcome that did not happen, if its receipt is still this one.
+    Forgetting {
+        /// Whose.
+        id: Id,
+        /// As it was read.
+        version: u64,
+        /// How long copies of its steps may still be given out.
+        bound: Duration,
+    },
+    /// A run is about to replace what its receipt carries as its input.
+    Replacing {
+        /// Whose.
+        id: Id,
+        /// Of this run.
+        fence: Fence,
+        /// By this.
+        input: Bytes,
+    },
+    /// It was told that this is durable.
+    Replaced {
+        /// Whose.
+        id: Id,
+        /// Of this run.
+        fence: Fence,
+        /// What it is now.
+        input: Bytes,
+    },
     /// A write leaves for the store whose way there and back will take this long. Recorded where that is
     /// long beside the shortest lease.
     LongTrip(Duration),
@@ -197,10 +224,16 @@ pub enum CallMethod {
     Step,
     /// By a worker, on behalf of nobody.
     Work,
+    /// With `resume`, as it was found: by a caller that selects intents itself.
+    Resume,
     /// With `transact`: claim, business write and outcome in one transaction.
     Transact,
     /// With `claim_in` and `complete_in`: the same by hand.
     ClaimIn,
+    /// With `record_in`: done in a transaction of the caller's own, without a claim before.
+    RecordIn,
+    /// With `close_in`: undone before it begins, if a transaction of the caller's own commits.
+    CloseIn,
     /// With `enqueue`: for a worker to do.
     Enqueue,
     /// With `enqueue_in`, inside the transaction of another call.
@@ -229,6 +262,8 @@ pub enum Closing {
     Discard,
     /// Not: what is dead is tried again.
     Retry,
+    /// Not: what waits for its time begins now.
+    StartNow,
 }
 
 /// What a call was told.
@@ -246,6 +281,8 @@ pub enum CallResult {
     Enqueued(Box<Enqueued>),
     /// Whether an intent was closed.
     Closed(bool),
+    /// Whether an intent was recorded as done by the transaction, which has committed; `false` if it had a receipt.
+    RecordedIn(bool),
     /// An error.
     Error(Box<onceward::Error>),
     /// The work's panic came back.
@@ -332,10 +369,11 @@ impl Recorder {
     }
 }
 
-/// What an outcome says about itself: for which intent it was made, and by which call. Zero is the operator.
+/// What an outcome says about itself: for which intent it was made, or for which ones, and by which call. Zero is the
+/// operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The key, and the step if it is one.
+    /// The key, and the step if it is one; with `+` between several.
     pub name: String,
     /// The request.
     pub fingerprint: u8,
@@ -347,6 +385,12 @@ impl Stamp {
     /// As bytes of an outcome.
     pub fn text(&self) -> String {
         format!("{} {} {}", self.name, self.fingerprint, self.call)
+    }
+
+    /// Whether it was made for this intent.
+    pub fn is_for(&self, id: &Id) -> bool {
+        let own = name(id);
+        self.name.split('+').any(|name| name == own)
     }
 
     /// Of an outcome, kept or not.

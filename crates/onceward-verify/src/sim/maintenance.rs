@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use onceward::receipt::{Claim, Status};
 use onceward::{
-    Changed, Due, Erase, Filter, Id, Onceward, Outcome, Scan, ScanTarget, Settlement, Snapshot, State, Store,
+    Changed, Due, Erase, Filter, Id, Onceward, Outcome, Receipt, Record, Scan, ScanTarget, Seen, Settlement,
+    Snapshot, State, Store, Swap, Swapped, codec,
 };
 
 use super::callers::CallPlan;
@@ -74,6 +75,12 @@ pub(super) async fn operator(sim: Arc<Simulation>, process: Process, engine: Onc
         if sim.is_calm() {
             return;
         }
+        if sim.scenario.besides.starts_now {
+            start_now(&sim, process, &engine).await;
+        }
+        if sim.scenario.erases && sim.scenario.besides.erases_matching {
+            erase_matching(&sim, process, &engine).await;
+        }
         let states = [State::Unknown, State::Dead, State::Done];
         let states = if sim.scenario.erases { &states[..] } else { &states[..2] };
         let wanted = sim.executor.draw(|random| random.pick(states));
@@ -86,6 +93,12 @@ pub(super) async fn operator(sim: Arc<Simulation>, process: Process, engine: Onc
                 continue;
             }
             match &receipt.status {
+                Status::Unknown(_)
+                    if sim.scenario.besides.forgets_unknown
+                        && sim.executor.draw(|random| random.chance(300)) =>
+                {
+                    forget_unknown(&sim, process, &engine, &id, &receipt).await;
+                }
                 Status::Unknown(unknown) => {
                     settle_by_chance(&sim, process, &engine, &id, &unknown.claim).await;
                 }
@@ -110,6 +123,61 @@ async fn erase(sim: &Simulation, process: Process, engine: &Onceward, id: &Id, d
     sim.recorder.record(process, EventKind::Erasing { id: id.clone(), reopen, bound });
     // If it has changed meanwhile, or the store fails, the next look will tell.
     let _ = engine.erase(id, &Erase::new().with_reopen(reopen)).await;
+}
+
+/// Erases all that matches: what is done, of one key or of all of them.
+async fn erase_matching(sim: &Simulation, process: Process, engine: &Onceward) {
+    let (erases, key, reopen) = sim.executor.draw(|random| {
+        let key = random.pick(&sim.scenario.intents).id.key().to_owned();
+        (random.chance(200), random.chance(700).then_some(key), random.chance(300))
+    });
+    if !erases {
+        return;
+    }
+    let mut filter = Filter::default().with_scope("sim".to_owned()).with_state(State::Done);
+    let bound = sim.scenario.front.as_ref().map_or(onceward::CACHE_AGE_MAX, |front| front.age_max);
+    for intent in &sim.scenario.intents {
+        if key.as_ref().is_none_or(|key| intent.id.key() == key) {
+            sim.recorder.record(process, EventKind::Erasing { id: intent.id.clone(), reopen, bound });
+        }
+    }
+    if sim.variant.operator != OperatorFlaw::ErasesMoreThanWanted {
+        filter = filter.with_key(key);
+    }
+    let mut after = None;
+    loop {
+        // If the store fails, the rest is left as it is.
+        let page = engine.erase_matching(&filter, &Erase::new().with_reopen(reopen), after, 4).await;
+        match page {
+            Ok(page) if page.next.is_some() => after = page.next,
+            _ => return,
+        }
+    }
+}
+
+/// Has what waits for its time begin now, by chance.
+async fn start_now(sim: &Arc<Simulation>, process: Process, engine: &Onceward) {
+    let filter = Filter::default().with_state(State::Waiting);
+    let Ok(page) = engine.list(&Scan::new(ScanTarget::Matching(filter), 16)).await else { return };
+    for (id, _) in page.found {
+        if !id.is_step() && sim.executor.draw(|random| random.chance(300)) {
+            decide(sim, process, engine, &id, Closing::StartNow).await;
+        }
+    }
+}
+
+/// Forgets an unknown outcome that did not happen, as far as the operator knows.
+async fn forget_unknown(sim: &Simulation, process: Process, engine: &Onceward, id: &Id, found: &Receipt) {
+    let version = found.version.0;
+    let bound = sim.scenario.front.as_ref().map_or(onceward::CACHE_AGE_MAX, |front| front.age_max);
+    sim.recorder.record(process, EventKind::Forgetting { id: id.clone(), version, bound });
+    if sim.variant.operator == OperatorFlaw::ForgetsBeforeLateEffects {
+        let removed = Swap { id: id.clone(), seen: Seen::Version(found.version), new: None };
+        drop(sim.store.handle(process).swap(&[removed]).await);
+        return;
+    }
+    // If it has changed meanwhile, or the store fails, the next look will tell.
+    drop(engine.forget_unknown(id, found).await);
 }
 
 async fn settle_by_chance(sim: &Simulation, process: Process, engine: &Onceward, id: &Id, claim: &Claim) {
@@ -139,7 +207,28 @@ pub(super) async fn settle(
     let _ = engine.settle(id, claim.fence, &settlement, &sim.policy_of(id)).await;
 }
 
-/// Discards a dead letter, or has it tried again.
+/// What a script makes of "begin now": it writes the whole record again, with its tries at zero.
+async fn start_from_the_beginning(
+    sim: &Simulation,
+    process: Process,
+    engine: &Onceward,
+    id: &Id,
+) -> onceward::Result<Changed> {
+    let Some(mut found) = engine.receipt(id).await? else { return Ok(Changed::NotOwner(None)) };
+    let Status::Waiting(waiting) = &mut found.status else { return Ok(Changed::NotOwner(None)) };
+    if let Some(job) = &mut waiting.job {
+        let job = Arc::make_mut(job);
+        (job.started, job.finished) = (0, 0);
+    }
+    let new = Record::new(State::Waiting, codec::encode(&found.status)).with_due_in(Duration::ZERO);
+    let swap = Swap { id: id.clone(), seen: Seen::Version(found.version), new: Some(new) };
+    Ok(match sim.store.handle(process).swap(&[swap]).await?.pop() {
+        Some(Swapped::Won(_)) => Changed::Applied,
+        _ => Changed::NotOwner(None),
+    })
+}
+
+/// Discards a dead letter, has it tried again, or has what waits begin now.
 pub(super) async fn decide(
     sim: &Arc<Simulation>,
     process: Process,
@@ -151,6 +240,10 @@ pub(super) async fn decide(
     let mut waiting = call_plan.asks(sim, process, CallMethod::Close(closing));
     let changed = match closing {
         Closing::Discard => engine.discard_dead(id, &call_plan.policy).await,
+        Closing::StartNow if sim.variant.operator == OperatorFlaw::StartsNowFromTheBeginning => {
+            start_from_the_beginning(sim, process, engine, id).await
+        }
+        Closing::StartNow => engine.start_now(id).await,
         _ => engine.retry_dead(id).await,
     };
     waiting.told(match changed {

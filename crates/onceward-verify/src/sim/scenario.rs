@@ -50,6 +50,40 @@ pub struct Scenario {
     pub limits: Limits,
     /// The volatile front before the store, if it has one.
     pub front: Option<FrontBehavior>,
+    /// What is done besides.
+    pub besides: Besides,
+}
+
+/// What some simulations do besides. Drawn from numbers of its own: what else a seed gives stays what it was.
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself, and any of them go together")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Besides {
+    /// Between two looks of a caller in each process that resumes what it finds, if there is one.
+    pub resume_every: Option<Duration>,
+    /// Whether runs replace their inputs.
+    pub replaces_inputs: bool,
+    /// Whether operators forget unknown outcomes.
+    pub forgets_unknown: bool,
+    /// Whether operators have what waits begin at once.
+    pub starts_now: bool,
+    /// Whether operators erase all that matches, and not only one at a time.
+    pub erases_matching: bool,
+    /// Whether those who undo what has not begun do so by what they have read, or in transactions of their own.
+    pub closes_otherwise: bool,
+}
+
+impl Besides {
+    /// By chance.
+    pub fn of(random: &mut Random) -> Self {
+        Self {
+            resume_every: random.chance(200).then(|| random.micros(10_000, 300_000)),
+            replaces_inputs: random.chance(250),
+            forgets_unknown: random.chance(200),
+            starts_now: random.chance(200),
+            erases_matching: random.chance(300),
+            closes_otherwise: random.chance(400),
+        }
+    }
 }
 
 /// One thing that callers want done.
@@ -109,6 +143,8 @@ pub enum Wanted {
     Transact,
     /// It claims and completes in a transaction of its own.
     ClaimIn,
+    /// It records intents as done in a transaction of its own.
+    RecordIn,
     /// It cancels the intent, or closes it before it begins.
     Close,
 }
@@ -153,6 +189,7 @@ impl Scenario {
             impatient_per_thousand: random.pick(&[0, 100, 350]),
             limits: if random.chance(250) { short } else { Limits::default() },
             front: None,
+            besides: Besides::default(),
         }
     }
 

@@ -15,8 +15,9 @@ use super::faults::{Fault, FaultRate};
 use super::front::{FrontBehavior, SimFront};
 use super::history::{Closing, EventKind, Recorder};
 use super::maintenance::{decide, eraser, operator, settle, sweeper};
+use super::resumers::resumer;
 use super::runtime::ProcessRuntime;
-use super::scenario::{Scenario, WorkPlan};
+use super::scenario::{Besides, Scenario, Wanted, WorkPlan};
 use super::store::{Home, SimStore};
 use super::variant::Variant;
 use super::workers::worker;
@@ -28,6 +29,8 @@ use crate::broken::workers::WorkerFlaw;
 /// Longest time until all calls are made, and then until everything has ended.
 const CALLS_TIME: Duration = Duration::from_secs(20);
 const END_TIME: Duration = Duration::from_mins(2);
+/// Tells the numbers of what is done besides from the others of a seed.
+const BESIDES: u64 = 0x6265_7369_6465_7321;
 /// Between two checks whether something has ended.
 const LOOK: Duration = Duration::from_millis(50);
 /// The number of calls without faults before an intent counts as wedged.
@@ -69,6 +72,11 @@ impl Simulation {
         // From numbers of its own: what else a seed gives stays what it was.
         if scenario.habits.home == Home::Server {
             scenario.front = FrontBehavior::of(&mut crate::random::Random::new(!seed));
+        }
+        let mut besides = crate::random::Random::new(seed.rotate_left(32) ^ BESIDES);
+        scenario.besides = Besides::of(&mut besides);
+        if scenario.habits.home == Home::Server {
+            scenario.ways.push((besides.pick(&[0, 0, 150]), Wanted::RecordIn));
         }
         let executor = Executor::new(random.number(), scenario.processes);
         let recorder = Recorder::new(&executor);
@@ -173,13 +181,23 @@ impl Simulation {
                 WorkerFlaw::ClaimByKeyAlone => Some(StoreFlaw::RenewsByKeyAlone),
                 WorkerFlaw::BeginWhatIsHeld => Some(StoreFlaw::ListsHeldAsDue),
                 WorkerFlaw::BeginTooEarly => Some(StoreFlaw::ListsWaitingAsDue),
-                WorkerFlaw::None | WorkerFlaw::NeverLook => None,
+                WorkerFlaw::None | WorkerFlaw::NeverLook | WorkerFlaw::ResumesByKeyAlone => None,
             };
             let engine = flaw.map_or_else(
                 || engine.clone(),
                 |flaw| engine_over(BrokenStore::wrap(Arc::clone(&store), flaw, &Arc::default())),
             );
             self.executor.spawn(process, worker(Arc::clone(self), process, engine, workers.clone()));
+        }
+        if let Some(every) = self.scenario.besides.resume_every {
+            let engine = match self.variant.worker {
+                WorkerFlaw::ResumesByKeyAlone => {
+                    let flaw = StoreFlaw::RenewsByKeyAlone;
+                    engine_over(BrokenStore::wrap(Arc::clone(&store), flaw, &Arc::default()))
+                }
+                _ => engine.clone(),
+            };
+            self.executor.spawn(process, resumer(Arc::clone(self), process, engine, every));
         }
         if let Some(every) = self.scenario.sweep_every {
             self.executor.spawn(process, sweeper(Arc::clone(self), process, engine.clone(), store, every));

@@ -81,6 +81,17 @@ fn describe(what: &EventKind) -> String {
             let then = if *reopen { " and reopens it" } else { "" };
             format!("operator  erases {}{then}, copies of which may be given for {bound:?}", name(id))
         }
+        EventKind::Forgetting { id, version, .. } => {
+            format!("operator  forgets {} as of v{version}", name(id))
+        }
+        EventKind::Replacing { id, fence, input } => {
+            let input = String::from_utf8_lossy(input);
+            format!("{} under fence {fence}: its input is to become \"{input}\"", name(id))
+        }
+        EventKind::Replaced { id, fence, input } => {
+            let input = String::from_utf8_lossy(input);
+            format!("{} under fence {fence}: its input is \"{input}\" now", name(id))
+        }
         EventKind::LongTrip(takes) => format!("a write leaves for the store and will take {takes:?}"),
         EventKind::Fault(fault) => format!("fault: {}", fault.name()),
         EventKind::Crashed => "CRASH".into(),
@@ -171,6 +182,7 @@ fn describe_told(told: &CallResult) -> String {
         CallResult::TooLate => "too late, somebody else has it".into(),
         CallResult::Enqueued(enqueued) => format!("{enqueued:?}"),
         CallResult::Closed(closed) => if *closed { "it is so" } else { "nothing to do" }.into(),
+        CallResult::RecordedIn(recorded) => if *recorded { "recorded" } else { "it has a receipt" }.into(),
         CallResult::Error(error) => {
             format!("error {:?}, applied {:?}: {error}", error.kind(), error.applied())
         }

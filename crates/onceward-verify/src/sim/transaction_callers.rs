@@ -5,13 +5,13 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 
 use onceward::{
-    Answer, Applied, Claimed, Enqueued, ErrorKind, Fault, Fence, Id, Lease, OnFailure, Onceward, Outcome,
-    Recorded, Seen, Stopped, Swap, Transactions, Verdict,
+    Answer, Applied, Ask, Changed, Claimed, Enqueued, ErrorKind, Fault, Fence, Id, Lease, OnFailure,
+    Onceward, Outcome, Recorded, Seen, Stopped, Swap, Transactions, Verdict,
 };
 
 use super::callers::{CallPlan, within};
 use super::executor::{Process, lock};
-use super::history::{Call, CallMethod, CallResult, End};
+use super::history::{Call, CallMethod, CallResult, End, Stamp, name};
 use super::scenario::WorkPlan;
 use super::simulation::Simulation;
 use super::transactions::{SimTransactions, SimTx};
@@ -160,12 +160,109 @@ impl ByHand<'_> {
             transactions.rollback(tx).await;
             return Err(error);
         }
-        // All is written: the commit itself brings nothing.
-        let nothing = Id::new("sim", "nothing", &call.0.to_string()).expect("a right id");
-        let nothing = Swap { id: nothing, seen: Seen::Absent, new: None };
-        transactions.commit(tx, &nothing).await.map_err(error_of)?;
+        transactions.commit(tx, &nothing_more(*call)).await.map_err(error_of)?;
         Ok(CallResult::Recorded)
     }
+}
+
+/// Undoes an intent that has not begun, in a transaction of the caller's own that mostly commits. Says whether an error came
+/// between.
+pub(super) async fn close_in_transaction(
+    sim: &Arc<Simulation>,
+    process: Process,
+    engine: &Onceward,
+    call_plan: &CallPlan,
+) -> bool {
+    let mut waiting = call_plan.asks(sim, process, CallMethod::CloseIn);
+    let (after, commits) = sim.executor.draw(|random| (random.micros(0, 10_000), random.chance(700)));
+    let closing = async {
+        let transactions = SimTransactions::new(&sim.store, process, sim.variant.transactions);
+        let mut tx = transactions.begin_bare(sim.scenario.lease_max).await.map_err(error_of)?;
+        let closed = engine.close_in(&mut tx, &call_plan.id, &call_plan.policy).await;
+        pause(sim, process, after).await;
+        let closed = match closed {
+            Ok(changed) if commits => changed == Changed::Applied,
+            Ok(_) => {
+                transactions.rollback(tx).await;
+                return Ok(false);
+            }
+            Err(error) => {
+                transactions.rollback(tx).await;
+                return Err(error);
+            }
+        };
+        transactions.commit(tx, &nothing_more(waiting.call)).await.map_err(error_of)?;
+        Ok(closed)
+    };
+    let closed = closing.await;
+    let failed = closed.is_err();
+    waiting.told(match closed {
+        Ok(closed) => CallResult::Closed(closed),
+        Err(error) => CallResult::Error(Box::new(error)),
+    });
+    failed
+}
+
+/// Records one intent, or several at once, as done in a transaction of the caller's own: those that have no receipt. Says
+/// whether an error came between.
+pub(super) async fn record_in_transaction(
+    sim: &Arc<Simulation>,
+    process: Process,
+    engine: &Onceward,
+    call_plan: &CallPlan,
+) -> bool {
+    let CallPlan { id, fingerprint, policy, .. } = call_plan;
+    let first =
+        CallPlan { id: id.clone(), fingerprint: *fingerprint, policy: Arc::clone(policy), input: false };
+    let mut plans = vec![first];
+    for _ in 0..sim.executor.draw(|random| random.below(3)) {
+        let other = CallPlan::of(sim);
+        if plans.iter().all(|plan| plan.id != other.id) {
+            plans.push(CallPlan { input: false, fingerprint: *fingerprint, ..other });
+        }
+    }
+    let mut waiting: Vec<Waiting> =
+        plans.iter().map(|plan| plan.asks(sim, process, CallMethod::RecordIn)).collect();
+    let call = waiting[0].call;
+    let names: Vec<String> = plans.iter().map(|plan| name(&plan.id)).collect();
+    let stamp = Stamp { name: names.join("+"), fingerprint: *fingerprint, call: call.0 };
+    let recording = async {
+        let transactions = SimTransactions::new(&sim.store, process, sim.variant.transactions);
+        let mut tx = transactions.begin_bare(sim.scenario.lease_max).await.map_err(error_of)?;
+        let asks: Vec<Ask> = plans.iter().map(|plan| plan.ask(sim.variant.caller, call, None)).collect();
+        let recorded = engine.record_in(&mut tx, &asks, &Outcome::succeeded(stamp.text())).await;
+        let recorded = match recorded {
+            Ok(recorded) if recorded.contains(&true) => recorded,
+            Ok(recorded) => {
+                transactions.rollback(tx).await;
+                return Ok(recorded);
+            }
+            Err(error) => {
+                transactions.rollback(tx).await;
+                return Err(error);
+            }
+        };
+        tx.charge(call);
+        let after = sim.executor.draw(|random| random.micros(0, 10_000));
+        pause(sim, process, after).await;
+        transactions.commit(tx, &nothing_more(call)).await.map_err(error_of)?;
+        Ok(recorded)
+    };
+    let recorded = recording.await;
+    let failed = recorded.is_err();
+    for (at, waiting) in waiting.iter_mut().enumerate() {
+        waiting.told(match &recorded {
+            Ok(recorded) => CallResult::RecordedIn(recorded[at]),
+            Err(error) => CallResult::Error(Box::new(error.clone())),
+        });
+    }
+    failed
+}
+
+/// The completion of a transaction in which all is written: the commit itself brings nothing.
+fn nothing_more(call: Call) -> Swap {
+    let id = Id::new("sim", "nothing", &call.0.to_string()).expect("a right id");
+    Swap { id, seen: Seen::Absent, new: None }
 }
 
 /// The error in what a transaction failed with.

@@ -8,6 +8,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use onceward::receipt::{Done, End, Status};
 use onceward::{
     Age, Due, Error, ErrorKind, Fault as Failure, Found, Id, Join, Record, Result, Seen, State, StoreFuture,
     Swap, Swapped, Transactions, Version, codec,
@@ -66,7 +67,10 @@ impl SimTransactions {
     /// One swap inside a transaction, now; `None` if another transaction has the record.
     pub(super) fn stage(&self, number: Tx, staged: &mut Staged, swap: &Swap) -> Option<Swapped> {
         let mut state = lock(&self.store.state);
-        let forced = self.flaw == TransactionFlaw::CompletesWithoutVersion;
+        let records =
+            swap.seen == Seen::Absent && swap.new.as_ref().is_some_and(|new| new.state == State::Done);
+        let forced = self.flaw == TransactionFlaw::CompletesWithoutVersion
+            || records && self.flaw == TransactionFlaw::RecordsOverWhatIsThere;
         let locks = !forced && self.store.habits.isolation == Isolation::Locks;
         if locks && state.locks.get(&swap.id).is_some_and(|holder| *holder != number) {
             return None;
@@ -172,6 +176,12 @@ impl SimTx {
     }
 }
 
+/// Whether a record is that of a closed intent.
+fn closes(new: &Record) -> bool {
+    let receipt = codec::decode(&found(new, Version(0)));
+    receipt.is_ok_and(|receipt| matches!(receipt.status, Status::Done(Done { end: End::Closed(_), .. })))
+}
+
 fn over() -> Swapped {
     Swapped::Failed(Error::new(ErrorKind::Conflict, "simulated: this transaction is over"))
 }
@@ -200,7 +210,12 @@ impl Join for SimTx {
             let mut answers = Vec::with_capacity(batch.len());
             for swap in batch {
                 let enqueues = swap.new.as_ref().is_some_and(|new| new.state == State::Waiting);
-                if enqueues && self.0.home.flaw == TransactionFlaw::EnqueuesAtOnce {
+                let at_once = match self.0.home.flaw {
+                    TransactionFlaw::EnqueuesAtOnce => enqueues,
+                    TransactionFlaw::ClosesAtOnce => swap.new.as_ref().is_some_and(closes),
+                    _ => false,
+                };
+                if at_once {
                     let store = self.0.home.store.handle(self.0.home.process);
                     answers.append(&mut store.swap(std::slice::from_ref(swap)).await?);
                     continue;

@@ -133,6 +133,7 @@ pub(super) fn work(
                 return Err(Stopped::unknown("a step did not work out"));
             }
         }
+        replace_input(&sim, process, call, &lease, fingerprint).await;
         pause(&sim, process, plan.before).await;
         if plan.end == End::BeforeEffect {
             working.ends(End::BeforeEffect);
@@ -154,6 +155,23 @@ pub(super) fn work(
         }
         ending(lease.id(), fingerprint, call, &plan)
     })
+}
+
+/// Replaces the input of the receipt by chance: for the next run of the intent.
+async fn replace_input(sim: &Simulation, process: Process, call: Call, lease: &Lease, fingerprint: u8) {
+    if !sim.scenario.besides.replaces_inputs || lease.input().is_none() {
+        return;
+    }
+    for number in 0..sim.executor.draw(|random| random.below(3)) {
+        let stamp = Stamp { name: name(lease.id()), fingerprint, call: call.0 }.text();
+        let input = Bytes::from(format!("{stamp} replaced {number}"));
+        let (id, fence) = (lease.id().clone(), lease.fence());
+        sim.recorder.record(process, EventKind::Replacing { id: id.clone(), fence, input: input.clone() });
+        // After an error it may have happened.
+        if lease.replace_input(input.clone()).await.is_ok() {
+            sim.recorder.record(process, EventKind::Replaced { id, fence, input });
+        }
+    }
 }
 
 /// What work that ends like this returns.

@@ -9,7 +9,7 @@ use onceward::{
 use super::Violation;
 use super::facts::{CallFacts, Facts, Moment, Span};
 use super::transitions::{Legal, require};
-use crate::sim::history::{CallMethod, CallResult, Closing, End, Stamp, name};
+use crate::sim::history::{Call, CallMethod, CallResult, Closing, End, Stamp, name};
 
 pub(super) const OWN: &str = "nobody is answered with another intent's outcome";
 pub(super) const SAME: &str = "every caller gets the outcome that is on record";
@@ -59,6 +59,15 @@ impl Asker<'_> {
             CallResult::Closed(closed) => {
                 require(!closed || self.has_closed(), SAME, "closed something that is not")
             }
+            CallResult::RecordedIn(true) => {
+                let recorded = self.spans().any(|span| span.from < self.at && self.is_recorded_in(span));
+                require(recorded, SAME, "was told that it is recorded as done, and it is not")
+            }
+            CallResult::RecordedIn(false) => {
+                let there = self.facts.during(self.call, self.at).next().is_some()
+                    || self.facts.in_transaction(&self.call.id, self.call.asked, self.at);
+                require(there, REFUSAL, "was told that it has a receipt, and it had none")
+            }
         }
     }
 
@@ -66,7 +75,7 @@ impl Asker<'_> {
         let Some(stamp) = Stamp::of(&ran.outcome) else {
             return Err((OWN, "got an outcome that nobody made".into()));
         };
-        let own = stamp.name == name(&self.call.id) && stamp.fingerprint == self.call.fingerprint;
+        let own = stamp.is_for(&self.call.id) && stamp.fingerprint == self.call.fingerprint;
         require(own, OWN, &format!("got the outcome of {} {}", stamp.name, stamp.fingerprint))?;
         if ran.replayed { self.replayed(ran) } else { self.fresh(ran, &stamp) }
     }
@@ -228,9 +237,12 @@ impl Asker<'_> {
                 matches!(self.ended(), Some(End::BeforeEffect | End::Unknown | End::Suspended))
             }
             // Running, or its outcome is unknown.
-            ErrorKind::Conflict => matches!(self.call.way, CallMethod::Close(_)),
+            ErrorKind::Conflict => matches!(self.call.way, CallMethod::Close(_) | CallMethod::CloseIn),
             // Undone in favour of others too often.
-            ErrorKind::Overloaded => self.call.way.is_in_transaction(),
+            ErrorKind::Overloaded => {
+                self.call.way.is_in_transaction()
+                    || matches!(self.call.way, CallMethod::RecordIn | CallMethod::CloseIn)
+            }
             ErrorKind::LeaseLost => {
                 let lost = self.call.ended.map_or(self.at, |(ended, _)| ended);
                 self.facts.faulty
@@ -292,6 +304,7 @@ impl Asker<'_> {
         match self.call.way {
             CallMethod::Enqueue => self.spans().any(|span| self.is_input_of(span)),
             CallMethod::Transact | CallMethod::ClaimIn => self.spans().any(|span| self.is_stamped(span)),
+            CallMethod::RecordIn => self.spans().any(|span| self.is_recorded_in(span)),
             _ => false,
         }
     }
@@ -307,11 +320,19 @@ impl Asker<'_> {
         span.receipt.status.outcome().and_then(Stamp::of).is_some_and(|stamp| stamp.call == self.call.call.0)
     }
 
+    /// Whether a record is of the outcome that this call, alone or beside others of the same caller, recorded in a
+    /// transaction.
+    fn is_recorded_in(&self, span: &Span) -> bool {
+        let stamp = span.receipt.status.outcome().and_then(Stamp::of);
+        let by = stamp.and_then(|stamp| self.facts.calls.get(&Call(stamp.call)));
+        by.is_some_and(|by| by.way == CallMethod::RecordIn && by.asked.at_us == self.call.asked.at_us)
+    }
+
     /// Whether what this call wanted to be closed, or tried again, became so while it asked.
     fn has_closed(&self) -> bool {
         self.spans().filter(|span| span.from > self.call.asked && span.from < self.at).any(|span| {
             match (&span.receipt.status, self.call.way) {
-                (Status::Waiting(_), CallMethod::Close(Closing::Retry)) => true,
+                (Status::Waiting(_), CallMethod::Close(Closing::Retry | Closing::StartNow)) => true,
                 (Status::Done(done), _) => matches!(done.end, Ended::Closed(_)),
                 _ => false,
             }

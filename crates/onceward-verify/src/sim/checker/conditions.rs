@@ -10,7 +10,7 @@ use onceward::{Closed, OnFailure, OnUnknown, Outcome, Policy, Prior, Settlement,
 use super::facts::{CallFacts, Moment};
 use super::receipts::LIFE;
 use super::transitions::{DONE, HOLD, INTENT, LATE, LEASE, Legal, OVERLAP, STEPS, Step, require};
-use crate::sim::history::{Closing, End, Stamp, name};
+use crate::sim::history::{Call, CallMethod, Closing, End, Stamp};
 
 /// What waits after an unknown outcome is run again only under a policy that allows it.
 pub(super) fn may_repeat(waiting: &Waiting, rule: OnUnknown) -> Legal {
@@ -93,6 +93,8 @@ impl Step<'_> {
         let (closing, fits) = match closed {
             Closed::Cancelled => (Closing::Cancel, state == Some(State::Waiting)),
             Closed::Discarded => (Closing::Discard, state == Some(State::Dead)),
+            // What is undone in a transaction is undone by its commit.
+            Closed::Undone if self.tx.is_some() && self.facts.closes_in(self.id, self.event) => return Ok(()),
             Closed::Undone => (Closing::Undo, true),
             _ => return require(false, LIFE, "was closed for a reason that is not known here"),
         };
@@ -133,7 +135,35 @@ impl Step<'_> {
 
     /// Whether it is removed because an operator wanted its key, or that of its intent, to be free.
     pub(super) fn is_reopened(&self) -> bool {
-        self.after.is_none() && self.facts.is_to_be_erased(self.id, self.event, |reopen| reopen)
+        self.after.is_none()
+            && (self.facts.is_to_be_erased(self.id, self.event, |reopen| reopen)
+                || self
+                    .id
+                    .parent()
+                    .is_some_and(|parent| self.facts.is_to_be_forgotten(&parent, self.event, None)))
+    }
+
+    /// Whether an operator wanted this unknown outcome to be forgotten, as it was read.
+    pub(super) fn is_forgotten(&self) -> bool {
+        let version = self.before.map(|before| before.version);
+        self.after.is_none() && self.facts.is_to_be_forgotten(self.id, self.event, version)
+    }
+
+    /// Whether a run has the input that it had before, or one that it wanted to have instead.
+    pub(super) fn is_same_input(&self, claim: &Claim, before: &Job, after: &Job) -> bool {
+        before.input == after.input || self.facts.is_replacing(self.id, claim.fence, self.event, &after.input)
+    }
+
+    /// Whether a claim is the same as before, but for its time and an input that its run wanted to replace.
+    pub(super) fn is_renewal(&self, before: &Held, after: &Held) -> bool {
+        let replaced = || {
+            let (Some(was), Some(is)) = (&before.job, &after.job) else { return false };
+            let (mut former, mut job) = (after.clone(), Job::clone(is));
+            job.input = was.input.clone();
+            former.job = Some(Arc::new(job));
+            self.is_same_input(&before.claim, was, is) && former == *before
+        };
+        after == before || replaced()
     }
 
     /// Whether it says the same as before, except for what an operator wanted to be erased.
@@ -170,8 +200,12 @@ impl Step<'_> {
     /// What is on record was made by the run that holds the receipt, or said by an operator.
     pub(super) fn outcome_is_of_its_run(&self, claim: &Claim, outcome: &Outcome) -> Legal {
         let Some(stamp) = Stamp::of(outcome) else { return Ok(()) };
-        let fits = stamp.name == name(self.id) && stamp.fingerprint == claim.fingerprint.digest()[0];
+        let fits = stamp.is_for(self.id) && stamp.fingerprint == claim.fingerprint.digest()[0];
         require(fits, INTENT, "the outcome of another intent was recorded")?;
+        if self.facts.calls.get(&Call(stamp.call)).is_some_and(|call| call.way == CallMethod::RecordIn) {
+            let there = self.before.filter(|before| before.status.claim() != Some(claim));
+            return require(there.is_none(), DONE, "recorded as done over a receipt that was there");
+        }
         let by_run = self.facts.run(self.id, claim.fence).is_some_and(|run| run.call.0 == stamp.call);
         let done = |settlement: &Settlement| matches!(settlement, Settlement::Done(_));
         let by_operator = stamp.call == 0 && self.facts.settled(self.id, claim.fence, self.event, done);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use onceward::receipt::{Claim, Status};
 use onceward::{Fence, Id, OnUnknown, Policy, Receipt, Settlement, Version};
 
@@ -46,6 +47,12 @@ pub(super) struct Facts {
     pub(super) gives_up: Vec<(Process, Moment, Duration)>,
     /// What operators erased, whether the key was to be free afterwards, and how long copies may be given after that.
     erasings: Vec<(Moment, Id, bool, u64)>,
+    /// Which unknown outcomes operators were about to forget, as of which version, and how long copies of their steps may be
+    /// given after that.
+    forgettings: Vec<(Moment, Id, Version, u64)>,
+    /// What runs were about to make of their inputs, and what they were told that it is.
+    replacings: Vec<(Moment, Id, Fence, Bytes)>,
+    pub(super) replaced: Vec<(Moment, Id, Fence, Bytes)>,
     /// When each process died.
     pub(super) crashed: BTreeMap<Process, Moment>,
     /// When everything had had the time to come to an end.
@@ -127,12 +134,11 @@ impl Facts {
             }
             EventKind::Effect { call } => self.of(*call, |facts| facts.effect = Some(now)),
             EventKind::Ended { call, how } => self.of(*call, |facts| facts.ended = Some((now, *how))),
-            EventKind::Settling { id, fence, settlement } => {
-                self.settlings.push((now, id.clone(), *fence, settlement.clone()));
-            }
-            EventKind::Erasing { id, reopen, bound } => {
-                self.erasings.push((now, id.clone(), *reopen, micros(*bound)));
-            }
+            EventKind::Settling { .. }
+            | EventKind::Erasing { .. }
+            | EventKind::Forgetting { .. }
+            | EventKind::Replacing { .. }
+            | EventKind::Replaced { .. } => self.take_intention(now, what),
             EventKind::Paused(duration) => {
                 self.absences.push((process.number, now.at_us, now.at_us + micros(*duration)));
                 self.faulty = true;
@@ -165,6 +171,28 @@ impl Facts {
             | EventKind::Started
             | EventKind::Calm
             | EventKind::Wedged(_) => {}
+        }
+    }
+
+    /// What somebody was about to do, or has done, to a receipt that is there.
+    fn take_intention(&mut self, now: Moment, what: &EventKind) {
+        match what {
+            EventKind::Settling { id, fence, settlement } => {
+                self.settlings.push((now, id.clone(), *fence, settlement.clone()));
+            }
+            EventKind::Erasing { id, reopen, bound } => {
+                self.erasings.push((now, id.clone(), *reopen, micros(*bound)));
+            }
+            EventKind::Forgetting { id, version, bound } => {
+                self.forgettings.push((now, id.clone(), Version(*version), micros(*bound)));
+            }
+            EventKind::Replacing { id, fence, input } => {
+                self.replacings.push((now, id.clone(), *fence, input.clone()));
+            }
+            EventKind::Replaced { id, fence, input } => {
+                self.replaced.push((now, id.clone(), *fence, input.clone()));
+            }
+            _ => {}
         }
     }
 
@@ -216,6 +244,34 @@ impl Facts {
                 .any(|(at, erased, reopen, _)| at.event < before && erased == of && way(*reopen))
         };
         std::iter::successors(Some(id.clone()), Id::parent).any(|id| wanted(&id))
+    }
+
+    /// Whether an operator had wanted to forget this version of an unknown outcome; of any version, if none is given.
+    pub(super) fn is_to_be_forgotten(&self, id: &Id, before: usize, version: Option<Version>) -> bool {
+        self.forgettings.iter().any(|(at, of, found, _)| {
+            at.event < before && of == id && version.is_none_or(|version| version == *found)
+        })
+    }
+
+    /// Whether a run had wanted this to be the input from then on.
+    pub(super) fn is_replacing(&self, id: &Id, fence: Fence, before: usize, input: &Bytes) -> bool {
+        self.replacings
+            .iter()
+            .any(|(at, of, run, by)| at.event < before && of == id && *run == fence && by == input)
+    }
+
+    /// Whether a run wanted an input to be replaced after another one of its own.
+    pub(super) fn is_replacing_later(&self, id: &Id, fence: Fence, earlier: &Bytes, input: &Bytes) -> bool {
+        let mut of_run =
+            self.replacings.iter().filter(|(_, of, run, _)| of == id && *run == fence).map(|(.., by)| by);
+        of_run.by_ref().any(|by| by == earlier) && of_run.any(|by| by == input)
+    }
+
+    /// Whether somebody had wanted this to be undone in a transaction, before it begins.
+    pub(super) fn closes_in(&self, id: &Id, before: usize) -> bool {
+        let wanted =
+            |call: &CallFacts| call.id == *id && call.asked.event < before && call.way == CallMethod::CloseIn;
+        self.calls.values().any(wanted)
     }
 
     /// Other calls for the same in the same life of the same process, at some moment of this one. What one
@@ -275,7 +331,8 @@ impl Facts {
         let Some((ended, _)) = call.ended else { return true };
         let mut spans = self.spans.get(&call.id).into_iter().flatten();
         spans.any(|span| {
-            let done = matches!(span.receipt.status, Status::Done(_)) && span.receipt.status.fence() == fence;
+            // What an operator discarded in the same process is not of the run, either.
+            let done = span.receipt.status.outcome().is_some() && span.receipt.status.fence() == fence;
             done && span.by == call.process && span.from > ended
         })
     }
@@ -413,7 +470,14 @@ impl Facts {
     pub(super) fn erased(&self, id: &Id, before: usize) -> Option<u64> {
         let is_of = |of: &Id| std::iter::successors(Some(id.clone()), Id::parent).any(|id| id == *of);
         let erased = self.erasings.iter().filter(|(at, of, ..)| at.event < before && is_of(of));
-        erased.map(|(.., bound_us)| *bound_us).max()
+        // The steps of what is forgotten go with it.
+        let parent = id.parent();
+        let forgotten = self
+            .forgettings
+            .iter()
+            .filter(|(at, of, ..)| at.event < before && parent.as_ref() == Some(of))
+            .map(|(.., bound_us)| *bound_us);
+        erased.map(|(.., bound_us)| *bound_us).chain(forgotten).max()
     }
 
     /// When the first operator wanted to erase this, or what it is a step of.

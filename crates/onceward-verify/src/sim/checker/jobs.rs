@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use onceward::Id;
+use bytes::Bytes;
 use onceward::receipt::{Claim, Job, Status};
+use onceward::{Fence, Id};
 
 use super::Violation;
-use super::facts::{Facts, Span};
+use super::facts::{CallFacts, Facts, Moment, Span};
 use super::transitions::{Legal, Step, require};
 use crate::sim::history::{CallMethod, End, Stamp, name};
 
@@ -74,7 +75,7 @@ impl Step<'_> {
                 self.input_was_asked(job, claim)
             }
             (Some(before), Some(job)) => {
-                require(before.input == job.input, INPUT, "its input was changed")?;
+                require(self.is_same_input(claim, before, job), INPUT, "its input was changed")?;
                 require((job.started, job.finished) == (0, 0), TRIES, "does not begin at its first try")
             }
             (Some(_), None) => Err((KEPT, "its input was dropped".into())),
@@ -84,7 +85,8 @@ impl Step<'_> {
     fn input_was_asked(&self, job: &Job, claim: &Claim) -> Legal {
         // A worker that finishes what was left without an input has none to give.
         if job.input.is_empty() {
-            let run = self.facts.run(self.id, claim.fence).is_none_or(|run| run.way == CallMethod::Work);
+            let resumes = |run: &CallFacts| matches!(run.way, CallMethod::Work | CallMethod::Resume);
+            let run = self.facts.run(self.id, claim.fence).is_none_or(resumes);
             return require(run, INPUT, "was claimed with an input that nobody brought");
         }
         let stamp = Stamp::read(&job.input);
@@ -95,21 +97,44 @@ impl Step<'_> {
         });
         require(asked, INPUT, "has an input that nobody brought along for it")
     }
-}
 
-/// A job at the end of a try: as it was, with the try finished, or not counted.
-pub(super) fn job_of_ending(before: Option<&Arc<Job>>, after: Option<&Arc<Job>>, counts: bool) -> Legal {
-    match (before, after) {
-        (None, None) => Ok(()),
-        (None, Some(_)) => Err((INPUT, "got an input at its end".into())),
-        (Some(_), None) => Err((KEPT, "its input was dropped before it was done".into())),
-        (Some(before), Some(after)) => {
-            require(before.input == after.input, INPUT, "its input was changed")?;
-            let started = if counts { before.started } else { before.started.saturating_sub(1) };
-            require(after.started == started, TRIES, "a try was counted that should not, or the other way")?;
-            let finished = before.finished + u16::from(counts);
-            require(after.finished <= finished, TRIES, "more tries have ended than began")
-        }
+    /// A job at the end of a try: as it was, with the try finished, or not counted.
+    pub(super) fn job_of_ending(
+        &self,
+        claim: &Claim,
+        before: Option<&Arc<Job>>,
+        after: Option<&Arc<Job>>,
+        counts: bool,
+    ) -> Legal {
+        let (before, after) = match (before, after) {
+            (None, None) => return Ok(()),
+            (None, Some(_)) => return Err((INPUT, "got an input at its end".into())),
+            (Some(_), None) => return Err((KEPT, "its input was dropped before it was done".into())),
+            (Some(before), Some(after)) => (before, after),
+        };
+        require(self.is_same_input(claim, before, after), INPUT, "its input was changed")?;
+        let started = if counts { before.started } else { before.started.saturating_sub(1) };
+        require(after.started == started, TRIES, "a try was counted that should not, or the other way")?;
+        let finished = before.finished + u16::from(counts);
+        require(after.finished <= finished, TRIES, "more tries have ended than began")
+    }
+
+    /// An input that was replaced, as its run was told, is there from then on.
+    pub(super) fn keeps_what_was_replaced(&self) -> Legal {
+        // What was erased meanwhile has none.
+        let before = self.before.filter(|before| before.status.job().is_some());
+        let Some(fence) = before.map(|before| before.status.fence()) else { return Ok(()) };
+        let of_run = |(at, id, run, _): &&(Moment, Id, Fence, Bytes)| {
+            at.event < self.event && id == self.id && *run == fence
+        };
+        let Some((.., input)) = self.facts.replaced.iter().rev().find(of_run) else { return Ok(()) };
+        let job =
+            self.after.filter(|after| after.status.fence() == fence).and_then(|after| after.status.job());
+        // A later one may be on its way.
+        let kept = |job: &Job| {
+            job.input == *input || self.facts.is_replacing_later(self.id, fence, input, &job.input)
+        };
+        require(job.is_none_or(|job| kept(job)), INPUT, "an input that was replaced came back")
     }
 }
 

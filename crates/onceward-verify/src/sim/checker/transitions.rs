@@ -6,7 +6,7 @@ use onceward::{Due, Id, OnExpired, OnUnknown, Prior, Receipt, Snapshot, State};
 
 use super::conditions::may_repeat;
 use super::facts::Facts;
-use super::jobs::{Counted, KEPT, TRIES, job_of_ending};
+use super::jobs::{Counted, KEPT, TRIES};
 use super::receipts::{FENCE, LIFE};
 use crate::sim::executor::Process;
 use crate::sim::executor::micros;
@@ -51,6 +51,7 @@ impl Step<'_> {
         {
             self.outcome_is_of_its_run(claim, outcome)?;
         }
+        self.keeps_what_was_replaced()?;
         if self.is_note_erased() {
             return Ok(());
         }
@@ -114,6 +115,11 @@ impl Step<'_> {
                 require(self.is_settled(&waiting.claim), HOLD, "settled without anybody's word")?;
                 self.job_unstarted(waiting.job.as_ref(), now.job.as_ref(), &now.claim)
             }
+            // Only its time may be another one.
+            Status::Waiting(now) if now == waiting && waiting.job.is_some() => {
+                let wanted = self.facts.closing(self.id, self.event, Closing::StartNow);
+                require(wanted, EARLY, "begins earlier without anybody's word")
+            }
             Status::Waiting(now) => {
                 require(waiting.job.is_none(), super::jobs::INPUT, "what waits was replaced")?;
                 let same = now.claim == waiting.claim && now.prior == waiting.prior;
@@ -164,7 +170,7 @@ impl Step<'_> {
         match &after.status {
             // A renewal, also a late one: nobody has taken the lease meanwhile.
             Status::Held(now) if now.claim == held.claim => {
-                require(now == held, LIFE, "something else than the time changed in a renewal")
+                require(self.is_renewal(held, now), LIFE, "something else than the time changed in a renewal")
             }
             Status::Held(now) => {
                 self.may_be_taken_over(held, over, &now.claim, now.on_unknown)?;
@@ -248,7 +254,7 @@ impl Step<'_> {
         require(!goes_back || suspended, HOLD, "a run after an unknown outcome freed the key")?;
         // Nor does a try count that was dropped with its owner.
         let counts = !suspended && how != Some(End::Cut);
-        job_of_ending(held.job.as_ref(), now.job.as_ref(), counts)
+        self.job_of_ending(&held.claim, held.job.as_ref(), now.job.as_ref(), counts)
     }
 
     fn leave_done(&self, done: &Done, before: &Receipt) -> Legal {
@@ -373,6 +379,14 @@ impl Step<'_> {
                     return Ok(());
                 }
                 self.owner_takes_it_back(claim)
+            }
+            // Its owner may take it back beside an operator who is refused.
+            None if self.is_forgotten() => {
+                let own = unknown.job.is_none() && self.owner_takes_it_back(claim).is_ok();
+                if own {
+                    return Ok(());
+                }
+                self.is_late_enough(claim, before.age.updated, unknown.late_effect_max)
             }
             None => {
                 require(unknown.job.is_none(), KEPT, "an unknown outcome was removed with its input")?;

@@ -38,6 +38,8 @@ impl<'a> UnknownEffects<'a> {
                 self.open.remove(step.id);
                 return not_freed(step, open, &held.claim, held.on_unknown);
             }
+            // An operator says that it did not happen.
+            (Some(Status::Unknown(_)), None) if step.is_forgotten() => false,
             (Some(Status::Unknown(unknown)), None) => {
                 self.open.remove(step.id);
                 return not_freed(step, open, &unknown.claim, OnUnknown::Hold);
