@@ -25,6 +25,8 @@ pub struct Book {
     cells: BTreeMap<Id, Cell>,
     /// The highest version ever given, to any id: so that no id needs to be remembered once it is gone.
     highest: u64,
+    /// The versions of removals, for transactions that find out whether a record has come and gone.
+    removed: BTreeMap<Id, Version>,
 }
 
 #[derive(Clone, Debug)]
@@ -52,14 +54,31 @@ impl Book {
         let created_us = there.map_or(now_us, |cell| cell.created_us);
         self.highest = now_us.max(self.highest + 1);
         let version = Version(self.highest);
-        match &swap.new {
-            None => drop(self.cells.remove(&swap.id)),
+        self.write(&swap.id, swap.new.as_ref(), version, created_us, now_us);
+        Swapped::Won(version)
+    }
+
+    /// Writes a record under a version that was given before, as a transaction commits what it wrote at this time.
+    pub fn put(&mut self, at_us: u64, id: &Id, new: Option<&Record>, version: Version) {
+        let created_us = self.cells.get(id).map_or(at_us, |cell| cell.created_us);
+        self.write(id, new, version, created_us, at_us);
+    }
+
+    fn write(&mut self, id: &Id, new: Option<&Record>, version: Version, created_us: u64, now_us: u64) {
+        match new {
+            None => {
+                self.cells.remove(id);
+                self.removed.insert(id.clone(), version);
+            }
             Some(new) => {
-                let cell = Cell::written(new, version, created_us, now_us);
-                self.cells.insert(swap.id.clone(), cell);
+                self.cells.insert(id.clone(), Cell::written(new, version, created_us, now_us));
             }
         }
-        Swapped::Won(version)
+    }
+
+    /// The version of the last write of an id, also of its removal.
+    pub fn last_version(&self, id: &Id) -> Option<Version> {
+        self.cells.get(id).map(|cell| cell.version).or_else(|| self.removed.get(id).copied())
     }
 
     /// What is there at this time.

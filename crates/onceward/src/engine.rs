@@ -201,7 +201,33 @@ impl Onceward {
         F: FnMut(Lease, T::Tx) -> W,
         W: Future<Output = Result<Outcome, Stopped>>,
     {
-        transact::transact(&self.inner, transactions, ask, work).await
+        transact::transact(&self.inner, transactions, ask, None, work).await
+    }
+
+    /// Like [`transact`](Self::transact), for work whose outcome is known before it begins, such as handling a message:
+    /// the receipt is written once, as done, before the work, in place of a claim and a completion. Nobody else sees it
+    /// before the commit, duplicates wait on it as on a claim, and if the work ends without success it is rolled back
+    /// with everything else.
+    ///
+    /// An ask with an [input](Ask::with_input), and one whose receipt is there already (its lease has expired, it
+    /// waits), are claimed and completed as in `transact`.
+    pub async fn transact_with_outcome<T, F, W>(
+        &self,
+        transactions: &T,
+        ask: Ask,
+        outcome: Outcome,
+        mut work: F,
+    ) -> Result<Answer>
+    where
+        T: Transactions,
+        F: FnMut(Lease, T::Tx) -> W,
+        W: Future<Output = Result<(), Stopped>>,
+    {
+        let work = |lease, tx| {
+            let (working, outcome) = (work(lease, tx), outcome.clone());
+            async move { working.await.map(|()| outcome) }
+        };
+        transact::transact(&self.inner, transactions, ask, Some(&outcome), work).await
     }
 
     /// Enqueues an intent for a [`Worker`]: it waits with its [input](Ask::with_input) until one begins. A

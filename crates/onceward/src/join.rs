@@ -7,7 +7,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::store::{StoreFuture, Swap, Swapped};
+use crate::id::Id;
+use crate::store::{StoreFuture, Swap, Swapped, Version};
 
 /// An open transaction, in the database that the engine's store is in.
 pub trait Join: Send {
@@ -27,7 +28,9 @@ pub trait Transactions: Send + Sync {
     type Tx: Join + Clone + 'static;
 
     /// Begins a transaction whose first write is a claim, in one round trip where the driver can. Waits at
-    /// most `patience` for other transactions on the same id.
+    /// most `patience` for other transactions on the same id. Where the outcome is known beforehand, the first write is
+    /// the receipt as it will be, and [`commit_written`](Self::commit_written) commits it; others wait on it alike. It is
+    /// committed under the version that is given here, and has its own due time: `retention` is then `None`.
     ///
     /// `retention` is how long the outcome will most likely be kept. The claim is invisible before its outcome
     /// has taken its place, so an implementation that gains by it may let the claim fall due with the outcome.
@@ -52,6 +55,18 @@ pub trait Transactions: Send + Sync {
         &'a self,
         tx: Self::Tx,
         completion: &'a Swap,
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'a;
+
+    /// Commits a transaction that [began](Self::begin) with a receipt to which nothing is to be added, and writes nothing,
+    /// in one round trip where the driver can. `written` is the version that the receipt got. If the transaction does
+    /// not have that receipt any more, because its work has ended it or has changed the receipt, nothing is committed,
+    /// and the fault is [`Fault::Failed`] with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). So it is if a statement
+    /// of the work has failed and the database therefore commits nothing.
+    fn commit_written<'a>(
+        &'a self,
+        tx: Self::Tx,
+        id: &'a Id,
+        written: Version,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'a;
 
     /// Undoes everything.

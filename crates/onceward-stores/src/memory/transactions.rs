@@ -221,6 +221,16 @@ impl Transactions for MemoryTransactions {
         }
     }
 
+    /// Dropping the future undoes everything, or nothing once it was committed.
+    async fn commit_written(&self, tx: MemoryTx, id: &Id, written: Version) -> Result<(), Fault> {
+        if tx.handle.has_written(id, written) {
+            return tx.handle.commit().map_err(TransactionError::into_fault);
+        }
+        tx.handle.end();
+        let detail = "the transaction no longer has the receipt that it began with; it was rolled back";
+        Err(Fault::Failed(Error::new(ErrorKind::Conflict, detail)))
+    }
+
     async fn rollback(&self, tx: MemoryTx) {
         tx.handle.end();
     }
@@ -309,6 +319,14 @@ impl TransactionHandle {
             }
         }
         LockAttempt::Ready(Ok(Swapped::Won(Version(version))))
+    }
+
+    /// Whether the commit puts a record there, under this version.
+    fn has_written(&self, id: &Id, version: Version) -> bool {
+        let state = self.shared.state();
+        let open = state.opened.by_number.get(&self.number);
+        let write = open.and_then(|open| open.writes.get(id));
+        write.is_some_and(|write| write.record.is_some() && write.version == version.0)
     }
 
     /// Makes everything visible at once. The written records are locked, so no other write can conflict.

@@ -6,7 +6,10 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::time::Duration;
 
-use onceward::{Applied, Error, ErrorKind, Fault, Join, Result, Swap, Swapped, Transactions};
+use onceward::{
+    Applied, Error, ErrorKind, Fault, Id, Join, Result, Seen, Swap, Swapped, Transactions, Version,
+};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CALL_MAX;
@@ -100,16 +103,53 @@ impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
 
     async fn commit<'a>(&'a self, mut tx: D::Tx, completion: &'a Swap) -> Result<(), Fault> {
         let completed = timeout(CALL_MAX, async {
-            if self.0.is_whole(&tx).await? {
-                swap_one(&mut tx, completion).await
-            } else {
-                Ok(Swapped::Lost(None))
+            if !self.0.is_whole(&tx).await? {
+                return Ok(false);
+            }
+            match swap_one(&mut tx, completion).await? {
+                Swapped::Won(_) => Ok(true),
+                Swapped::Lost(_) => Ok(false),
+                Swapped::Failed(error) => Err(error),
             }
         });
-        let fault = match completed.await {
-            Ok(Ok(Swapped::Won(_))) => None,
-            Ok(Ok(Swapped::Lost(_))) => Some(Fault::Failed(ended_by_its_work())),
-            Ok(Ok(Swapped::Failed(error)) | Err(error)) => Some(self.fault(error)),
+        let completed = completed.await;
+        self.end(tx, completed).await
+    }
+
+    async fn commit_written<'a>(&'a self, mut tx: D::Tx, id: &'a Id, written: Version) -> Result<(), Fault> {
+        // From absent to absent is a read.
+        let look = Swap { id: id.clone(), seen: Seen::Absent, new: None };
+        let there = timeout(CALL_MAX, async {
+            if !self.0.is_whole(&tx).await? {
+                return Ok(false);
+            }
+            match swap_one(&mut tx, &look).await? {
+                Swapped::Lost(Some(found)) => Ok(found.version == written),
+                Swapped::Won(_) | Swapped::Lost(None) => Ok(false),
+                Swapped::Failed(error) => Err(error),
+            }
+        });
+        let there = there.await;
+        self.end(tx, there).await
+    }
+
+    async fn rollback(&self, tx: D::Tx) {
+        // If this hangs, the connection is dropped, which rolls back too.
+        let _ = timeout(CALL_MAX, self.0.roll_back(&tx)).await;
+    }
+
+    fn is_worth_repeating(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.class_of(error) == FailureClass::Undone
+    }
+}
+
+impl<D: TransactionDriver> PooledTransactions<D> {
+    /// Commits a transaction whose receipt is as it is to be, and undoes another one.
+    async fn end(&self, tx: D::Tx, is_right: Result<Result<bool>, Elapsed>) -> Result<(), Fault> {
+        let fault = match is_right {
+            Ok(Ok(true)) => None,
+            Ok(Ok(false)) => Some(Fault::Failed(ended_by_its_work())),
+            Ok(Err(error)) => Some(self.fault(error)),
             // The connection is dropped, which rolls it back.
             Err(_) => return Err(Fault::Failed(timed_out())),
         };
@@ -121,15 +161,6 @@ impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
             Ok(committed) => committed.map_err(|error| self.fault(error)),
             Err(_) => Err(Fault::Failed(timed_out().maybe_applied())),
         }
-    }
-
-    async fn rollback(&self, tx: D::Tx) {
-        // If this hangs, the connection is dropped, which rolls back too.
-        let _ = timeout(CALL_MAX, self.0.roll_back(&tx)).await;
-    }
-
-    fn is_worth_repeating(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.class_of(error) == FailureClass::Undone
     }
 }
 

@@ -9,6 +9,8 @@ pub enum TransactionFlaw {
     CompletesWithoutVersion,
     /// The business writes are committed first, and the receipt behind them.
     CommitsBusinessFirst,
+    /// A receipt that is written as done, and finds another one there, counts as written.
+    ConflictIsNoLoss,
     /// A commit whose answer was lost is reported as one that did not happen.
     LostCommitIsNotApplied,
     /// What is enqueued in the transaction is committed at once.

@@ -15,6 +15,7 @@ mod joined;
 mod leases;
 mod queue;
 mod races;
+mod written;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -155,6 +156,18 @@ fn checks<B: Harness>() -> Vec<Check<TransactionFixture<B>>> {
             a_commit_races_with_a_takeover
             a_commit_without_an_answer_is_looked_up
             a_commit_that_did_not_happen_is_repeated;
+        written:
+            it_is_seen_only_after_the_commit
+            it_is_due_when_it_says
+            it_may_be_where_another_was
+            the_second_waits_and_loses
+            a_receipt_that_is_gone_commits_nothing
+            a_dropped_commit_is_whole_or_nothing
+            duplicates_run_once
+            outcome_and_write_commit_together
+            stopped_work_leaves_nothing
+            what_is_there_is_claimed
+            long_work_does_not_shorten_the_retention;
         queue:
             enqueued_and_rolled_back_is_not_there
             enqueued_and_committed_is_there

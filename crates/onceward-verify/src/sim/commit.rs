@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Fault as Failure, Id, Seen, Swap, Swapped};
+use onceward::{Error, ErrorKind, Fault as Failure, Id, Swap, Swapped, Version};
 
 use super::executor::{OUTSIDE, lock};
 use super::faults::Fault;
@@ -20,7 +20,15 @@ pub(super) struct Commit {
     pub(super) home: SimTransactions,
     pub(super) number: Tx,
     pub(super) staged: Staged,
-    pub(super) completion: Swap,
+    pub(super) last: LastWrite,
+}
+
+/// How the receipt of a transaction is completed.
+pub(super) enum LastWrite {
+    /// By this write.
+    Completion(Swap),
+    /// It was written as it is to be, under this version.
+    Before(Id, Version),
 }
 
 pub(super) type Tell = tokio::sync::oneshot::Sender<Result<(), Failure>>;
@@ -72,7 +80,17 @@ impl Commit {
     async fn complete(&mut self) -> Result<(), Failure> {
         let mut waited = Duration::ZERO;
         let swapped = loop {
-            match self.home.stage(self.number, &mut self.staged, &self.completion) {
+            let completion = match &self.last {
+                LastWrite::Completion(completion) => completion,
+                LastWrite::Before(id, version) => {
+                    let forced = self.home.flaw == TransactionFlaw::ConflictIsNoLoss;
+                    let record = self.staged.records.get(id);
+                    let there =
+                        record.is_some_and(|record| record.new.is_some() && record.version == *version);
+                    break Some(if forced || there { Swapped::Won(*version) } else { Swapped::Lost(None) });
+                }
+            };
+            match self.home.stage(self.number, &mut self.staged, completion) {
                 None if waited < DEADLOCK => {
                     self.home.store.executor.sleep(OUTSIDE, LOOK_MIN).await;
                     waited += LOOK_MIN;
@@ -95,9 +113,7 @@ impl Commit {
         let mut state = lock(&home.store.state);
         let now_us = home.store.now_us();
         let forced = home.flaw == TransactionFlaw::CompletesWithoutVersion;
-        let is_as_seen = |(id, record): (&Id, &StagedRecord)| {
-            state.now.load(now_us, id).map(|found| found.version) == record.first
-        };
+        let is_as_seen = |(id, record): (&Id, &StagedRecord)| state.now.last_version(id) == record.first;
         if !forced && !staged.records.iter().all(is_as_seen) {
             return false;
         }
@@ -107,14 +123,12 @@ impl Commit {
             if before.is_none() && record.new.is_none() {
                 continue;
             }
-            let seen = before.as_ref().map_or(Seen::Absent, |before| Seen::Version(before.version));
-            let swap = Swap { id: id.clone(), seen, new: record.new.clone() };
-            if let Swapped::Won(version) = state.now.swap(now_us, &swap) {
-                let after = state.now.load(now_us, id);
-                let what = wrote(id, version.0, before, after, Some(*number), sent_us);
-                home.store.recorder.record(home.process, what);
-                home.store.changed(id);
-            }
+            // Under the version that was given when it was written: the fence of a receipt can be its version.
+            state.now.put(record.at_us, id, record.new.as_ref(), record.version);
+            let after = state.now.load(now_us, id);
+            let what = wrote(id, record.version.0, before, after, Some(*number), sent_us);
+            home.store.recorder.record(home.process, what);
+            home.store.changed(id);
         }
         unlock(&mut state, *number, staged);
         let business = staged.business.clone();

@@ -2,6 +2,7 @@
 //! enqueued in it; or a run that has its lease commits its outcome with its business write.
 
 use std::panic::resume_unwind;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use onceward::{
@@ -28,10 +29,10 @@ pub(super) async fn transact(
     engine: &Onceward,
     call_plan: &CallPlan,
 ) -> Option<Answer> {
-    let (plan, patience, other) = sim.executor.draw(|random| {
+    let (plan, patience, other, is_known) = sim.executor.draw(|random| {
         let plan = WorkPlan::of(random, sim.scenario.lease_max);
         let impatient = random.chance(sim.scenario.impatient_per_thousand);
-        (plan, impatient.then(|| random.micros(0, 100_000)), random.chance(300))
+        (plan, impatient.then(|| random.micros(0, 100_000)), random.chance(300), random.chance(500))
     });
     let other = other
         .then(|| CallPlan::of(sim))
@@ -47,7 +48,18 @@ pub(super) async fn transact(
         run.work(Some(engine), lease, tx)
     };
     let ask = call_plan.ask(sim.variant.caller, call, None);
-    let asking = Caught(Box::pin(engine.transact(&transactions, ask, work)));
+    let known = outcome(&call_plan.id, fingerprint, call, &plan);
+    // On the heap, so that going away drops it there and then.
+    let asking: Pin<Box<dyn Future<Output = onceward::Result<Answer>> + Send + '_>> = if is_known {
+        let work = |lease, tx| {
+            let working = work(lease, tx);
+            async move { working.await.map(drop) }
+        };
+        Box::pin(engine.transact_with_outcome(&transactions, ask, known, work))
+    } else {
+        Box::pin(engine.transact(&transactions, ask, work))
+    };
+    let asking = Caught(asking);
     let answer = match patience {
         None => Some(asking.await),
         Some(patience) => within(sim, process, patience, asking).await,

@@ -14,7 +14,7 @@ use onceward::{
     Swap, Swapped, Transactions, Version, codec,
 };
 
-use super::commit::Commit;
+use super::commit::{Commit, LastWrite};
 use super::executor::{OUTSIDE, Process, lock};
 use super::faults::{Fault, FaultRate};
 use super::history::{Call, EventKind, Tx};
@@ -64,6 +64,22 @@ impl SimTransactions {
         }
     }
 
+    async fn send_commit(&self, tx: &SimTx, last: LastWrite) -> Result<(), Failure> {
+        if !self.store.executor.is_alive(self.process) {
+            return pending().await;
+        }
+        let Some(staged) = tx.take() else { return Err(Failure::Failed(lost_to_others())) };
+        let trip =
+            self.store.plan_round_trip(self.process, (FaultRate::for_commit, FaultRate::for_write_away));
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let commit = Commit { home: self.clone(), number: tx.number(), staged, last };
+        self.store.executor.spawn(OUTSIDE, commit.carry(trip, tell));
+        match told.await {
+            Ok(answer) => answer,
+            Err(_) => pending().await,
+        }
+    }
+
     /// One swap inside a transaction, now; `None` if another transaction has the record.
     pub(super) fn stage(&self, number: Tx, staged: &mut Staged, swap: &Swap) -> Option<Swapped> {
         let mut state = lock(&self.store.state);
@@ -81,6 +97,13 @@ impl SimTransactions {
             None => state.now.load(now_us, &swap.id),
         };
         let completes = swap.new.as_ref().is_some_and(|new| new.state == State::Done);
+        if self.flaw == TransactionFlaw::ConflictIsNoLoss
+            && completes
+            && swap.seen == Seen::Absent
+            && let Some(there) = &there
+        {
+            return Some(Swapped::Won(there.version));
+        }
         let fits = match swap.seen {
             _ if forced && completes => true,
             Seen::Absent => there.is_none(),
@@ -93,14 +116,14 @@ impl SimTransactions {
             state.locks.insert(swap.id.clone(), number);
         }
         let version = next_version(&mut state, now_us);
-        let first = state.now.load(now_us, &swap.id).map(|found| found.version);
+        let first = state.now.last_version(&swap.id);
         let after = swap.new.as_ref().and_then(|new| codec::decode(&found(new, version)).ok()).map(Box::new);
         self.store
             .recorder
             .record(self.process, EventKind::Staged { tx: number, id: swap.id.clone(), after });
-        let record =
-            staged.records.entry(swap.id.clone()).or_insert(StagedRecord { first, version, new: None });
-        (record.version, record.new) = (version, swap.new.clone());
+        let empty = StagedRecord { first, version, at_us: now_us, new: None };
+        let record = staged.records.entry(swap.id.clone()).or_insert(empty);
+        (record.version, record.at_us, record.new) = (version, now_us, swap.new.clone());
         Some(Swapped::Won(version))
     }
 }
@@ -123,10 +146,11 @@ pub(super) struct Staged {
 }
 
 pub(super) struct StagedRecord {
-    /// What was there before the transaction.
+    /// The last write of it before the transaction.
     pub(super) first: Option<Version>,
-    /// What it has put there, and as what.
+    /// What it has put there, when, and as what.
     pub(super) version: Version,
+    pub(super) at_us: u64,
     pub(super) new: Option<Record>,
 }
 
@@ -293,20 +317,11 @@ impl Transactions for SimTransactions {
     }
 
     async fn commit<'a>(&'a self, tx: SimTx, completion: &'a Swap) -> Result<(), Failure> {
-        if !self.store.executor.is_alive(self.process) {
-            return pending().await;
-        }
-        let Some(staged) = tx.take() else { return Err(Failure::Failed(lost_to_others())) };
-        let trip =
-            self.store.plan_round_trip(self.process, (FaultRate::for_commit, FaultRate::for_write_away));
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let (home, completion) = (self.clone(), completion.clone());
-        let commit = Commit { home, number: tx.number(), staged, completion };
-        self.store.executor.spawn(OUTSIDE, commit.carry(trip, tell));
-        match told.await {
-            Ok(answer) => answer,
-            Err(_) => pending().await,
-        }
+        self.send_commit(&tx, LastWrite::Completion(completion.clone())).await
+    }
+
+    async fn commit_written<'a>(&'a self, tx: SimTx, id: &'a Id, written: Version) -> Result<(), Failure> {
+        self.send_commit(&tx, LastWrite::Before(id.clone(), written)).await
     }
 
     async fn rollback(&self, tx: SimTx) {

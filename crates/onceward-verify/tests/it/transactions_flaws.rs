@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward::{
     Age, Caps, Choose, Due, Error, ErrorKind, Fault, Found, Id, Join, Loaded, Page, Result, Scan, Seen,
-    State, Stopped, Store, StoreFuture, Swap, Swapped, Transactions, Watch, take_by_scan,
+    State, Stopped, Store, StoreFuture, Swap, Swapped, Transactions, Version, Watch, take_by_scan,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
 use onceward_verify::conformance::{self, Harness};
@@ -28,10 +28,11 @@ enum Flaw {
     EverythingIsWorthRepeating,
     LostIsNoConflict,
     HandleOutlivesTheCommit,
+    CommitsWithoutItsReceipt,
 }
 
 /// Each flaw, and the check that is expected to name it.
-const CAUGHT_BY: [(Flaw, &str); 12] = [
+const CAUGHT_BY: [(Flaw, &str); 13] = [
     (Flaw::UncommittedIsSeen, "transactions::claims::a_claim_is_seen_only_after_the_commit"),
     (Flaw::RollbackCommits, "transactions::claims::a_rollback_leaves_nothing"),
     (Flaw::CommitsAlthoughItLost, "transactions::commits::a_completion_that_loses_commits_nothing"),
@@ -44,6 +45,7 @@ const CAUGHT_BY: [(Flaw, &str); 12] = [
     (Flaw::EverythingIsWorthRepeating, "transactions::engine::stopped_work_leaves_nothing"),
     (Flaw::LostIsNoConflict, "transactions::bare::it_commits_nothing_over_a_claim_that_moved"),
     (Flaw::HandleOutlivesTheCommit, "transactions::commits::a_handle_is_of_no_use_after_the_commit"),
+    (Flaw::CommitsWithoutItsReceipt, "transactions::written::a_receipt_that_is_gone_commits_nothing"),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,6 +170,14 @@ impl Transactions for FlawedTransactions {
             }
             committed => committed,
         }
+    }
+
+    async fn commit_written(&self, tx: FlawedTx, id: &Id, written: Version) -> Result<(), Fault> {
+        lock(&self.leaked).remove(id);
+        if self.flaw == Flaw::CommitsWithoutItsReceipt {
+            return tx.inner.commit().map_err(Fault::Failed);
+        }
+        self.inner.commit_written(tx.inner, id, written).await
     }
 
     async fn rollback(&self, tx: FlawedTx) {

@@ -223,7 +223,7 @@ impl Lease {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         let ask = Ask::new(self.id().step(name)?, self.fingerprint, self.flight.policy.clone());
-        Box::pin(transact(&self.inner, transactions, ask, work)).await
+        Box::pin(transact(&self.inner, transactions, ask, None, work)).await
     }
 
     /// Does the rest of the work in one transaction of the database that the store is in, and commits the outcome

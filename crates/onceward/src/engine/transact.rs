@@ -10,6 +10,10 @@
 //! A commit whose answer was lost needs no rule of its own. Claiming again waits on the unique index until
 //! that transaction has committed or rolled back; then its receipt is there, with our attempt in it, or
 //! it never will be.
+//!
+//! Where the outcome is known before the work begins, the receipt is written as done in place of the claim: nobody else
+//! sees it before the commit, and duplicates wait on its row as they would on a claim. The commit then writes nothing.
+//! Over a receipt that is there already it is claimed and completed as always.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -48,6 +52,9 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 pub(super) const UNDONE_MAX: usize = 20;
 /// How long to find out whether a commit happened.
 pub(super) const RESOLVE_MAX: Duration = Duration::from_secs(30);
+/// The most that a receipt which was written before its work may be kept longer than asked for; and not by more than a
+/// 64th. If the work takes longer, the receipt is written again.
+const KEPT_LONGER_MAX: Duration = Duration::from_mins(1);
 
 tokio::task_local! {
     /// The engines whose transactions the current task is in, by their addresses.
@@ -65,6 +72,7 @@ pub(crate) async fn transact<T, F, W>(
     inner: &Arc<Inner>,
     transactions: &T,
     mut ask: Ask,
+    known: Option<&Outcome>,
     mut work: F,
 ) -> Result<Answer>
 where
@@ -81,7 +89,8 @@ where
             JoinResult::Answer(answer) => return Ok(answer),
             JoinResult::LookAgain => {}
             JoinResult::Leader(flight) => {
-                let run = TransactionRun { inner: inner.clone(), flight };
+                let known = known.and_then(|outcome| KnownEnd::of(inner, &ask, outcome));
+                let run = TransactionRun { inner: inner.clone(), flight, known };
                 if inner.front.is_some()
                     && let Some((answer, receipt)) =
                         Box::pin(answer_from_front(inner, &ask, &mut deadline)).await
@@ -250,6 +259,53 @@ pub(super) fn check_nesting(inner: &Arc<Inner>) -> Result<()> {
 struct TransactionRun {
     inner: Arc<Inner>,
     flight: Arc<Flight>,
+    known: Option<KnownEnd>,
+}
+
+/// The end of work whose outcome is known before it begins.
+struct KnownEnd {
+    finish: Finish,
+    /// How long it is kept; nothing there: forever.
+    retention: Option<Duration>,
+}
+
+impl KnownEnd {
+    /// `None` where the receipt would have to keep something of the claim, or is not kept.
+    fn of(inner: &Inner, ask: &Ask, outcome: &Outcome) -> Option<Self> {
+        let finish = Finish::of(bounded(inner, outcome, 0), &ask.policy);
+        let is_kept = matches!(finish, Finish::Done(_)) && ask.input.is_none();
+        is_kept.then(|| Self { finish, retention: ask.policy.retention_of(outcome).duration() })
+    }
+
+    /// The receipt of a run that takes over nothing. It falls due as if the work took as long as it may. Its fence is the
+    /// version that this write gets.
+    fn write(&self, ask: &Ask, attempt: Attempt) -> Swap {
+        let held = transition::claim(ask, attempt, Owner::Run, Takeover::Absent, None);
+        let mut write = transition::end(&ask.id, &held, &self.finish, &ask.policy);
+        if let Some(due_in) = write.as_mut().and_then(|write| write.due_in.as_mut()) {
+            *due_in = due_in.saturating_add(kept_longer(*due_in));
+        }
+        seal(&ask.id, Seen::Absent, write.as_ref())
+    }
+
+    /// Whether a receipt that was written this long ago will have been kept for as long as its outcome is to be.
+    fn is_kept_long_enough(&self, ago: Duration) -> bool {
+        self.retention.is_none_or(|retention| ago <= kept_longer(retention))
+    }
+}
+
+/// How much longer than this a receipt is kept that is written before its work.
+fn kept_longer(retention: Duration) -> Duration {
+    (retention / 64).min(KEPT_LONGER_MAX)
+}
+
+/// A claim that was won in a transaction.
+struct Won<X> {
+    tx: X,
+    running: RunningLease,
+    took_over: bool,
+    /// When it was sent, if it was the receipt as it will be.
+    known_since: Option<Duration>,
 }
 
 /// What became of one transaction.
@@ -376,12 +432,15 @@ impl TransactionRun {
             flight: &self.flight,
             wait_max: wait_max.max(LOCK_WAIT_MIN),
             retention: ask.policy.retention(Verdict::Succeeded).duration(),
+            done: self.known.as_ref().map(|known| known.write(ask, self.flight.attempt)),
+            known_since: None,
             tx: None,
         };
         let granted = claim_from_store(inner, ask, &mut claimant, deadline).await;
         if let Ok(Granted::Run(running, took_over)) = granted {
             let tx = claimant.tx.take().expect("a claim was won in it");
-            return self.work(transactions, ask, work, tx, running, took_over).await;
+            let won = Won { tx, running, took_over, known_since: claimant.known_since };
+            return self.work(transactions, ask, work, won).await;
         }
         claimant.abort_write().await;
         match granted {
@@ -400,9 +459,7 @@ impl TransactionRun {
         transactions: &T,
         ask: &Ask,
         work: &mut F,
-        tx: T::Tx,
-        running: RunningLease,
-        took_over: bool,
+        won: Won<T::Tx>,
     ) -> TransactionTry
     where
         T: Transactions,
@@ -410,6 +467,7 @@ impl TransactionRun {
         W: Future<Output = Result<Outcome, Stopped>>,
     {
         let inner = &self.inner;
+        let Won { tx, running, took_over, known_since } = won;
         let RunningLease { held, version, .. } = running;
         let fence = held.claim.fence;
         // Duplicates here wait for us and not on the database.
@@ -429,18 +487,31 @@ impl TransactionRun {
                 return if repeat { TransactionTry::Undone(error) } else { TransactionTry::Failed(error) };
             }
         };
-        let input_bytes = transition::kept_input_bytes(held.job.as_ref(), &ask.policy);
-        let ending = Finish::of(bounded(inner, &outcome, input_bytes), &ask.policy);
+        let ending = match (&self.known, known_since) {
+            (Some(known), Some(_)) => known.finish.clone(),
+            _ => {
+                let input_bytes = transition::kept_input_bytes(held.job.as_ref(), &ask.policy);
+                Finish::of(bounded(inner, &outcome, input_bytes), &ask.policy)
+            }
+        };
         if ending.is_release() {
             transactions.rollback(tx).await;
             let completed =
                 Completed { outcome, replayed: false, fence, recorded: Recorded::Released, expires_in: None };
             return TransactionTry::Answer(Answer::Completed(completed), None);
         }
-        let write = transition::end(&ask.id, &held, &ending, &ask.policy);
-        let completion = seal(&ask.id, Seen::Version(version), write.as_ref());
         let sent_at = inner.now();
-        match transactions.commit(tx, &completion).await {
+        let is_written = known_since
+            .zip(self.known.as_ref())
+            .is_some_and(|(since, known)| known.is_kept_long_enough(sent_at.saturating_sub(since)));
+        let committed = if is_written {
+            transactions.commit_written(tx, &ask.id, version).await
+        } else {
+            let write = transition::end(&ask.id, &held, &ending, &ask.policy);
+            let completion = seal(&ask.id, Seen::Version(version), write.as_ref());
+            transactions.commit(tx, &completion).await
+        };
+        match committed {
             Ok(()) => {
                 self.count_commit(took_over);
                 put_committed(inner, &self.flight, &held, &ending, version, sent_at);
@@ -473,6 +544,10 @@ struct InTransaction<'a, T: Transactions> {
     flight: &'a Arc<Flight>,
     wait_max: Duration,
     retention: Option<Duration>,
+    /// The receipt as it will be, if that is known: written in place of a claim where nothing is there.
+    done: Option<Swap>,
+    /// When that was sent, if it was what was written last.
+    known_since: Option<Duration>,
     tx: Option<T::Tx>,
 }
 
@@ -481,15 +556,19 @@ impl<T: Transactions> Claimant for InTransaction<'_, T> {
 
     async fn write(&mut self, claim: Swap) -> (Duration, Result<Swapped, Fault>) {
         let sent_at = self.inner.now();
+        let done = self.done.as_ref().filter(|_| claim.seen == Seen::Absent);
+        self.known_since = done.map(|_| sent_at);
+        // What is done has the due time that it will have.
+        let (claim, retention) = done.map_or((&claim, self.retention), |done| (done, None));
         let reply = match &mut self.tx {
             None => {
-                let begun = self.transactions.begin(&claim, self.retention, self.wait_max).await;
+                let begun = self.transactions.begin(claim, retention, self.wait_max).await;
                 begun.map(|(tx, swapped)| {
                     self.tx = Some(tx);
                     swapped
                 })
             }
-            Some(tx) => swap_one(tx, &claim).await.map_err(|error| {
+            Some(tx) => swap_one(tx, claim).await.map_err(|error| {
                 let undone = self.transactions.is_worth_repeating(&error);
                 if undone { Fault::Undone(error) } else { Fault::Failed(error) }
             }),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onceward::receipt::{Done, End, Status};
 use onceward::{
     Answer, Attempt, Completed, Error, ErrorKind, Fault, Id, Lease, OnFailure, OnUnknown, Outcome, Policy,
-    Recorded, Seen, Stopped, Store, Swap, Swapped, Transactions, Worker, codec,
+    Recorded, Seen, Stopped, Store, Swap, Swapped, Transactions, Version, Worker, codec,
 };
 use onceward_stores::memory::{MemoryTransactions, MemoryTx};
 
@@ -95,6 +95,10 @@ impl Transactions for Scripted {
                 Err(Fault::Undone(Error::new(ErrorKind::Conflict, "a deadlock")))
             }
         }
+    }
+
+    async fn commit_written<'a>(&'a self, tx: MemoryTx, id: &'a Id, written: Version) -> Result<(), Fault> {
+        self.inner.commit_written(tx, id, written).await
     }
 
     async fn rollback(&self, tx: MemoryTx) {

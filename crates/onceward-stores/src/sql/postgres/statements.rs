@@ -384,6 +384,11 @@ macro_rules! complete_one {
 /// commit with it.
 pub(super) const COMPLETE_ONE: &str = complete_one!(due_in!("$5::bigint"), "");
 
+/// Whether the row with this ctid has this version, as the last statement before a commit that is already on its way: if
+/// not, it fails, and the commit with it.
+pub(super) const IS_WRITTEN: &str =
+    "SELECT 1 / EXISTS (SELECT FROM onceward_receipts r WHERE r.ctid = $1 AND r.version = $2)::int";
+
 /// The same for a row whose ctid ($9) is known, and whose due time stays if it is late enough: a row whose due time
 /// stays needs no new entry in any index.
 pub(super) const COMPLETE_ONE_KEEPING: &str =

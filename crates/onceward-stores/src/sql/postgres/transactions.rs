@@ -1,10 +1,12 @@
 //! Transactions for [`Onceward::transact`](onceward::Onceward::transact), from a pool.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use onceward::{Error, Fault, Result, Seen, Swap, Swapped};
+use onceward::{Error, Fault, Id, Result, Seen, Swap, Swapped, Version};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -149,30 +151,27 @@ impl onceward::Transactions for PostgresTransactions {
             let values: Vec<Parameter<'_>> = values.into_iter().map(Parameter).collect();
             let mut parameters = parameters(&values);
             parameters.extend(keeping.map(|ctid| ctid as &(dyn ToSql + Sync)));
-            let (completed, ended) = tokio::join!(
-                tx.connection().query_one(&prepared, &parameters),
-                tx.connection().batch_execute("COMMIT")
-            );
-            match (completed, ended) {
-                (Ok(_), Ok(())) => Ok(()),
-                (Ok(_), Err(error)) => Err(commit_fault(error)),
-                // The error of a completion that loses.
-                (Err(error), _) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => {
-                    Err(Fault::Failed(ended_by_its_work().caused_by(error)))
-                }
-                // The server refused the completion, so what followed was a rollback.
-                (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
-                (Err(error), _) => Err(Fault::Failed(failed(CallEffect::Writes, error))),
-            }
+            commit_with(&tx, tx.connection().query_one(&prepared, &parameters)).await
         });
-        match committed.await {
-            Ok(Ok(())) => {
-                tx.end();
-                Ok(())
-            }
-            Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::Failed(timed_out(CallEffect::Writes, CALL_MAX))),
-        }
+        let committed = committed.await;
+        ended(tx, committed)
+    }
+
+    /// A look at the row of the receipt and `COMMIT` are sent together. The look fails if the row is not there, and with
+    /// it the transaction.
+    async fn commit_written<'a>(&'a self, tx: PostgresTx, id: &'a Id, written: Version) -> Result<(), Fault> {
+        let committed = tokio::time::timeout(CALL_MAX, async {
+            let Some((ctid, _)) = tx.claimed() else {
+                return commit_after_look(&tx, id, written).await;
+            };
+            tx.close();
+            let prepared = tx.connection().prepare_cached(statements::IS_WRITTEN).await.map_err(fault)?;
+            let version = i64::try_from(written.0).unwrap_or(i64::MAX);
+            let parameters: [&(dyn ToSql + Sync); 2] = [ctid, &version];
+            commit_with(&tx, tx.connection().query_one(&prepared, &parameters)).await
+        });
+        let committed = committed.await;
+        ended(tx, committed)
     }
 
     async fn rollback(&self, tx: PostgresTx) {
@@ -248,6 +247,55 @@ fn completing(completion: &Swap, keeps_its_due: bool) -> (&'static str, Vec<Valu
     ];
     let statement = if keeps_its_due { statements::COMPLETE_ONE_KEEPING } else { statements::COMPLETE_ONE };
     (statement, [&numbers[..], &written].concat())
+}
+
+/// Sends a statement that fails if nothing is to be committed, and `COMMIT` behind it.
+async fn commit_with(
+    tx: &PostgresTx,
+    last: impl Future<Output = Result<tokio_postgres::Row, tokio_postgres::Error>>,
+) -> Result<(), Fault> {
+    // Polled in this order, they are sent in this order.
+    let (last, ended) = tokio::join!(biased; last, tx.connection().batch_execute("COMMIT"));
+    match (last, ended) {
+        (Ok(_), Ok(())) => Ok(()),
+        (Ok(_), Err(error)) => Err(commit_fault(error)),
+        // The error of a completion that loses.
+        (Err(error), _) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => {
+            Err(Fault::Failed(ended_by_its_work().caused_by(error)))
+        }
+        // The server refused it, so what followed was a rollback.
+        (Err(error), _) if error.as_db_error().is_some() => Err(commit_fault(error)),
+        (Err(error), _) => Err(Fault::Failed(failed(CallEffect::Writes, error))),
+    }
+}
+
+/// What became of a commit; the connection of one that is over serves others.
+fn ended(tx: PostgresTx, committed: Result<Result<(), Fault>, Elapsed>) -> Result<(), Fault> {
+    match committed {
+        Ok(Ok(())) => {
+            tx.end();
+            Ok(())
+        }
+        Ok(Err(fault)) => Err(fault),
+        Err(_) => Err(Fault::Failed(timed_out(CallEffect::Writes, CALL_MAX))),
+    }
+}
+
+/// Commits what began with a receipt over a row that was free.
+async fn commit_after_look(tx: &PostgresTx, id: &Id, written: Version) -> Result<(), Fault> {
+    let look = Swap { id: id.clone(), seen: Seen::Absent, new: None };
+    let found = swap_in(&mut tx.clone(), &look).await;
+    tx.close();
+    match found {
+        Ok(Swapped::Lost(Some(found))) if found.version == written => {
+            tx.connection().batch_execute("COMMIT").await.map_err(commit_fault)
+        }
+        Ok(Swapped::Won(_) | Swapped::Lost(_)) => Err(Fault::Failed(ended_by_its_work())),
+        Ok(Swapped::Failed(error)) | Err(error) => {
+            let undone = find_cause(&error).is_some_and(super::errors::is_worth_repeating);
+            Err(of(undone, error))
+        }
+    }
 }
 
 /// Writes and then commits, for a completion that has seen nothing: there is no claim that it completes.

@@ -16,20 +16,29 @@ use super::{Bank, Tx};
 /// An engine and transactions of its own. Its outcomes bear its name.
 pub(crate) struct Process<B: Bank> {
     name: &'static str,
+    /// Whether it says the outcome of its charges before they run.
+    knows: bool,
     pub(crate) onceward: Onceward,
     pub(crate) transactions: B::T,
 }
 
 impl<B: Bank> Clone for Process<B> {
     fn clone(&self) -> Self {
-        Self { name: self.name, onceward: self.onceward.clone(), transactions: self.transactions.clone() }
+        let Self { name, knows, onceward, transactions } = self;
+        Self { name, knows: *knows, onceward: onceward.clone(), transactions: transactions.clone() }
     }
 }
 
 impl<B: Bank> Process<B> {
     pub(crate) async fn new(bank: &B, name: &'static str) -> Self {
         let store = onceward_stores::open(&bank.url()).await.unwrap();
-        Self { name, onceward: Onceward::new(store).unwrap(), transactions: bank.transactions().await }
+        let (onceward, transactions) = (Onceward::new(store).unwrap(), bank.transactions().await);
+        Self { name, knows: false, onceward, transactions }
+    }
+
+    /// The same process, which says the outcome of its charges before they run.
+    pub(crate) fn knowing(&self) -> Self {
+        Self { knows: true, ..self.clone() }
     }
 
     fn outcome(&self, key: &str) -> Outcome {
@@ -53,6 +62,11 @@ impl<B: Bank> Process<B> {
             B::charge(&tx, &key).await?;
             Ok(self.outcome(&key))
         };
+        if self.knows {
+            let outcome = self.outcome(&key);
+            let work = async |lease: Lease, tx: Tx<B>| work(lease, tx).await.map(drop);
+            return self.onceward.transact_with_outcome(transactions, ask, outcome, work).await;
+        }
         self.onceward.transact(transactions, ask, work).await
     }
 

@@ -12,6 +12,7 @@ use crate::bank::{Bank, Process, Then, Tx, ask, ask_under, claimed, first_of, ra
 
 pub(super) async fn every<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
     ended_by_its_own_work(bank, one, two).await;
+    known_and_ended_by_its_own_work(bank, one, two).await;
     taken_over_and_ended_by_its_own_work(bank, one, two).await;
     committed_by_its_own_work(bank, one, two).await;
     kept_for_less_than_a_lease(one).await;
@@ -49,6 +50,34 @@ async fn ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Proces
     assert_eq!(bank.count("ended alone"), 0);
     assert_eq!(said(two.charge(ask("ended alone")).await), first_of("two", "ended alone"));
     assert_eq!(bank.count("ended alone"), 1);
+}
+
+/// The same where the outcome was known beforehand, and its receipt was rolled back with the rest.
+async fn known_and_ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, two: &Process<B>) {
+    for (key, duplicate_comes) in [("known, ended", true), ("known, ended alone", false)] {
+        let second = Mutex::new(None);
+        let work = async |_: Lease, tx: Tx<B>| {
+            B::charge(&tx, key).await?;
+            B::say(&tx, "ROLLBACK").await;
+            if duplicate_comes {
+                let answer = two.knowing().charge(ask(key)).await;
+                second.lock().unwrap().replace(answer);
+            }
+            Ok(())
+        };
+        let outcome = Outcome::succeeded("one");
+        let ended = one.onceward.transact_with_outcome(&one.transactions, ask(key), outcome, work).await;
+        let error = ended.unwrap_err();
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::Conflict, Applied::No), "{error}");
+        assert!(error.to_string().contains("has ended the transaction"), "{error}");
+        assert_eq!(bank.count(key), usize::from(duplicate_comes), "{key}");
+        match second.lock().unwrap().take() {
+            Some(second) => assert_eq!(said(second), first_of("two", key)),
+            None => assert_eq!(said(two.charge(ask(key)).await), first_of("two", key)),
+        }
+        assert_eq!(said(one.charge(ask(key)).await), replay_of("two", key));
+        assert_eq!(bank.count(key), 1);
+    }
 }
 
 /// The same where the claim took over from somebody else: it was rolled back to what it had taken over, and the next

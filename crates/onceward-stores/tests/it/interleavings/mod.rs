@@ -25,6 +25,8 @@ on_every_engine!(everything);
 
 async fn everything<B: Bank>(bank: &B) {
     let (one, two) = (Process::new(bank, "one").await, Process::new(bank, "two").await);
-    lost::every(bank, &one, &two).await;
+    lost::every(bank, &one, &two, "found out").await;
+    lost::every(bank, &one.knowing(), &two.knowing(), "known").await;
+    lost::every(bank, &one.knowing(), &two, "known by the first").await;
     ended::every(bank, &one, &two).await;
 }

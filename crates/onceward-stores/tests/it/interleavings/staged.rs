@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Fault, Swap, Swapped, Transactions};
+use onceward::{Error, ErrorKind, Fault, Id, Swap, Swapped, Transactions, Version};
 use tokio::sync::Notify;
 
 /// What goes wrong with the first transaction.
@@ -45,6 +45,56 @@ impl<T> Staged<T> {
     }
 }
 
+/// What a transaction commits with.
+enum Last {
+    Completion(Swap),
+    Written(Id, Version),
+}
+
+async fn commit<T: Transactions>(inner: &T, tx: T::Tx, last: &Last) -> Result<(), Fault> {
+    match last {
+        Last::Completion(completion) => inner.commit(tx, completion).await,
+        Last::Written(id, version) => inner.commit_written(tx, id, *version).await,
+    }
+}
+
+impl<T: Transactions<Tx: Send + Sync> + Clone + 'static> Staged<T> {
+    async fn end(&self, tx: T::Tx, last: Last) -> Result<(), Fault> {
+        if self.commits.fetch_add(1, Ordering::SeqCst) > 0 {
+            return commit(&self.inner, tx, &last).await;
+        }
+        let (inner, go_on) = (self.inner.clone(), Arc::clone(&self.go_on));
+        match self.loss {
+            Loss::Claim => unreachable!("it does not get here"),
+            Loss::Answer => {
+                commit(&inner, tx, &last).await?;
+                self.reached.notify_one();
+                go_on.notified().await;
+            }
+            Loss::Commit => {
+                inner.rollback(tx).await;
+                self.reached.notify_one();
+                go_on.notified().await;
+            }
+            Loss::LateCommit => {
+                tokio::spawn(async move {
+                    go_on.notified().await;
+                    commit(&inner, tx, &last).await.expect("a late commit is a commit");
+                });
+                self.reached.notify_one();
+            }
+            Loss::LateRollback => {
+                tokio::spawn(async move {
+                    go_on.notified().await;
+                    inner.rollback(tx).await;
+                });
+                self.reached.notify_one();
+            }
+        }
+        Err(Fault::Failed(Error::new(ErrorKind::Unavailable, "the wire broke").maybe_applied()))
+    }
+}
+
 impl<T: Transactions<Tx: Send + Sync> + Clone + 'static> Transactions for Staged<T> {
     type Tx = T::Tx;
 
@@ -71,38 +121,11 @@ impl<T: Transactions<Tx: Send + Sync> + Clone + 'static> Transactions for Staged
     }
 
     async fn commit<'a>(&'a self, tx: T::Tx, completion: &'a Swap) -> Result<(), Fault> {
-        if self.commits.fetch_add(1, Ordering::SeqCst) > 0 {
-            return self.inner.commit(tx, completion).await;
-        }
-        let (inner, completion, go_on) = (self.inner.clone(), completion.clone(), Arc::clone(&self.go_on));
-        match self.loss {
-            Loss::Claim => unreachable!("it does not get here"),
-            Loss::Answer => {
-                inner.commit(tx, &completion).await?;
-                self.reached.notify_one();
-                go_on.notified().await;
-            }
-            Loss::Commit => {
-                inner.rollback(tx).await;
-                self.reached.notify_one();
-                go_on.notified().await;
-            }
-            Loss::LateCommit => {
-                tokio::spawn(async move {
-                    go_on.notified().await;
-                    inner.commit(tx, &completion).await.expect("a late commit is a commit");
-                });
-                self.reached.notify_one();
-            }
-            Loss::LateRollback => {
-                tokio::spawn(async move {
-                    go_on.notified().await;
-                    inner.rollback(tx).await;
-                });
-                self.reached.notify_one();
-            }
-        }
-        Err(Fault::Failed(Error::new(ErrorKind::Unavailable, "the wire broke").maybe_applied()))
+        self.end(tx, Last::Completion(completion.clone())).await
+    }
+
+    async fn commit_written<'a>(&'a self, tx: T::Tx, id: &'a Id, written: Version) -> Result<(), Fault> {
+        self.end(tx, Last::Written(id.clone(), written)).await
     }
 
     async fn rollback(&self, tx: T::Tx) {

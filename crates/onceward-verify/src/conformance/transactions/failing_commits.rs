@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use onceward::{Error, ErrorKind, Fault, Lease, Outcome, Swap, Swapped, Transactions};
+use onceward::{
+    Completed, Error, ErrorKind, Fault, Id, Lease, Outcome, Swap, Swapped, Transactions, Version,
+};
 
 use super::super::trial::{Checked, ensure};
 use super::fixture::{TransactionFixture, ask, ran};
@@ -38,6 +40,23 @@ impl<'a, T: Transactions> FaultyTransactions<'a, T> {
     fn strikes(&self) -> bool {
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
+
+    /// What happens to a commit: it is not made, or made, and perhaps its answer is lost.
+    async fn before_commit(&self, tx: T::Tx) -> Result<(T::Tx, Option<Fault>), Fault> {
+        let lost = || Fault::Failed(Error::new(ErrorKind::Unavailable, "lost on purpose").maybe_applied());
+        match self.fault {
+            InjectedFault::UndoneAtCommit if self.strikes() => {
+                self.inner.rollback(tx).await;
+                Err(Fault::Undone(Error::new(ErrorKind::Unavailable, "undone on purpose")))
+            }
+            InjectedFault::CommitLost if self.strikes() => {
+                self.inner.rollback(tx).await;
+                Err(lost())
+            }
+            InjectedFault::AnswerLost if self.strikes() => Ok((tx, Some(lost()))),
+            _ => Ok((tx, None)),
+        }
+    }
 }
 
 impl<T: Transactions> Transactions for FaultyTransactions<'_, T> {
@@ -62,21 +81,16 @@ impl<T: Transactions> Transactions for FaultyTransactions<'_, T> {
     }
 
     async fn commit(&self, tx: Self::Tx, completion: &Swap) -> Result<(), Fault> {
-        let lost = || Fault::Failed(Error::new(ErrorKind::Unavailable, "lost on purpose").maybe_applied());
-        match self.fault {
-            InjectedFault::UndoneAtCommit if self.strikes() => {
-                self.inner.rollback(tx).await;
-                Err(Fault::Undone(Error::new(ErrorKind::Unavailable, "undone on purpose")))
-            }
-            InjectedFault::CommitLost if self.strikes() => {
-                self.inner.rollback(tx).await;
-                Err(lost())
-            }
-            InjectedFault::AnswerLost if self.strikes() => {
-                self.inner.commit(tx, completion).await?;
-                Err(lost())
-            }
-            _ => self.inner.commit(tx, completion).await,
+        match self.before_commit(tx).await? {
+            (tx, None) => self.inner.commit(tx, completion).await,
+            (tx, Some(lost)) => self.inner.commit(tx, completion).await.and(Err(lost)),
+        }
+    }
+
+    async fn commit_written(&self, tx: Self::Tx, id: &Id, written: Version) -> Result<(), Fault> {
+        match self.before_commit(tx).await? {
+            (tx, None) => self.inner.commit_written(tx, id, written).await,
+            (tx, Some(lost)) => self.inner.commit_written(tx, id, written).await.and(Err(lost)),
         }
     }
 
@@ -120,8 +134,30 @@ async fn is_there_once<B: Harness>(
         Ok(Outcome::succeeded("written"))
     };
     let done = ran(fixture.engine()?.transact(&faulty, ask(key), work).await)?;
+    is_once(fixture, key, fault, &done, (worked.load(Ordering::SeqCst), runs)).await?;
+
+    // The same where the outcome is known beforehand.
+    let key = &format!("{key}-known");
+    let faulty = FaultyTransactions::new(fixture.transactions(), fault, times);
+    let worked = AtomicU64::new(0);
+    let work = async |_: Lease, mut tx: Tx<B>| {
+        worked.fetch_add(1, Ordering::SeqCst);
+        Ok(fixture.harness.write(&mut tx, key).await?)
+    };
+    let known = Outcome::succeeded("written");
+    let done = ran(fixture.engine()?.transact_with_outcome(&faulty, ask(key), known, work).await)?;
+    is_once(fixture, key, fault, &done, (worked.load(Ordering::SeqCst), runs)).await
+}
+
+/// The write of work that ran `worked` times, and must run `runs` times, is there once.
+async fn is_once<B: Harness>(
+    fixture: &TransactionFixture<B>,
+    key: &str,
+    fault: InjectedFault,
+    done: &Completed,
+    (worked, runs): (u64, u64),
+) -> Checked {
     ensure!(!done.replayed, "{fault:?}: its own commit was taken for somebody else's: {done:?}");
-    let worked = worked.load(Ordering::SeqCst);
     ensure!(worked == runs, "{fault:?}: the work ran {worked} times, and must {runs} times");
     fixture.count_is(key, 1).await?;
     let again = fixture.transact(&fixture.engine()?, ask(key)).await?;

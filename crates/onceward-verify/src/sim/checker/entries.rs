@@ -61,6 +61,8 @@ pub(super) struct Staged {
     pub(super) at: Moment,
     pub(super) id: Id,
     pub(super) held: Option<Held>,
+    /// Of a claim, or of a receipt that was written as done.
+    pub(super) fence: Option<Fence>,
 }
 
 /// A record, from one write to the next.

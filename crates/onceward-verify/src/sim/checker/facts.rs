@@ -83,7 +83,9 @@ impl Facts {
                     Some(Receipt { status: Status::Held(held), .. }) => Some(held.clone()),
                     _ => None,
                 };
-                self.staged.push(Staged { tx: *tx, at: now, id: id.clone(), held });
+                let fence =
+                    after.as_deref().and_then(|receipt| receipt.status.claim()).map(|claim| claim.fence);
+                self.staged.push(Staged { tx: *tx, at: now, id: id.clone(), held, fence });
             }
             EventKind::Charged { call, .. } => {
                 self.charged.insert(*call);

@@ -49,8 +49,7 @@ pub(super) fn check(history: &[Event], facts: &Facts, violations: &mut Vec<Viola
     for call in facts.calls.values().filter(|call| call.way.is_in_transaction()) {
         for begin in &call.begins {
             let claimed = facts.staged.iter().any(|staged| {
-                let own = staged.held.as_ref().is_some_and(|held| held.claim.fence == begin.fence);
-                own && staged.id == call.id && staged.at < begin.at
+                staged.fence == Some(begin.fence) && staged.id == call.id && staged.at < begin.at
             });
             if !claimed {
                 let detail = format!("{}: call {} works without one", name(&call.id), call.call.0);
