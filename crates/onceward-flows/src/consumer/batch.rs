@@ -109,8 +109,8 @@ where
         left.iter().copied().filter(|at| !out.contains(at) && !follows(*at)).collect()
     }
 
-    /// One transaction. The engine claims the first message with its beginning, and commits with its outcome; so a commit
-    /// whose answer was lost is looked up there, and what it says of the first one holds for all.
+    /// One transaction. The engine writes the receipt of the first message with its beginning; so a commit whose answer was
+    /// lost is looked up there, and what it says of the first one holds for all.
     async fn try_run(&self, left: &[usize]) -> Tried {
         let asks: Result<Vec<Ask>> = left
             .iter()
@@ -128,7 +128,7 @@ where
         let work = async |_: Lease, tx: T::Tx| {
             let result = self.work(left, &asks, tx).await;
             let stopped = match &result {
-                Ok(_) => Ok(Outcome::succeeded("")),
+                Ok(_) => Ok(()),
                 // The error itself, so that a deadlock is recognised and repeated.
                 Err(Stop::Failed(failure)) => Err(Stopped::before_effect(Cause(failure.error().clone()))),
                 Err(Stop::Database(error)) => Err(Stopped::from(error.clone())),
@@ -138,7 +138,9 @@ where
             stopped
         };
         let database = &self.consumer.database;
-        let answer = database.onceward.transact(&database.transactions, asks[0].clone(), work).await;
+        let (first, outcome) = (asks[0].clone(), Outcome::succeeded(""));
+        let answer =
+            database.onceward.transact_with_outcome(&database.transactions, first, outcome, work).await;
         let worked = worked.into_inner().expect("no panic inside");
         match (answer, worked) {
             (Ok(Answer::Completed(completed)), Ok(handled)) if !completed.replayed => {

@@ -150,7 +150,7 @@ where
         let stop = Mutex::new(None);
         let ask = self.consumer.ask(id, &self.item.message);
         let work = async |_: Lease, tx: T::Tx| match self.work(tx).await {
-            Ok(()) => Ok(Outcome::succeeded("")),
+            Ok(()) => Ok(()),
             Err(Interrupted::Database(error)) => Err(Stopped::from(error)),
             Err(Interrupted::Stop(why)) => {
                 let stopped = match &why {
@@ -162,7 +162,9 @@ where
                 Err(stopped)
             }
         };
-        let answer = self.database().onceward.transact(&self.database().transactions, ask, work).await;
+        let ConsumerDatabase { onceward, transactions, .. } = self.database();
+        // Every message has the same outcome, so its receipt need not be claimed before and completed after.
+        let answer = onceward.transact_with_outcome(transactions, ask, Outcome::succeeded(""), work).await;
         let stop = stop.into_inner().expect("no panic inside");
         match (answer, stop) {
             (Ok(answer), _) => self.answered(answer).await,

@@ -26,6 +26,8 @@ async fn without_a_broker_every_message_has_one_effect_in_order() {
         stock.until("SELECT count(*) FROM onceward_outbox", "0").await;
         running.stop().await;
         assert_eq!(consumer.counts().handled, 60);
+        let written = "SELECT count(*), count(*) FILTER (WHERE updated > created) FROM onceward_receipts";
+        assert_eq!(stock.database.sql(written), "60|0", "each receipt is written once, as done");
         let free =
             "SELECT count(*) FROM onceward_parts WHERE owner IS NULL AND flow = 'consumer:outbox/stock'";
         assert_eq!(stock.database.sql(free), "4");
