@@ -67,6 +67,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     };
     let [one, one_without, four, four_without] = pairs(Connections::Pool);
     let [one_bare, one_bare_without, four_bare, four_bare_without] = pairs(Connections::Bare);
+    let [one_kept, one_kept_without, four_kept, four_kept_without] = pairs(Connections::BareWithStatements);
     server.sql("bench", "TRUNCATE onceward_outbox");
     let consumed = consumers::run(&runtime, &server, &url, &tables, scale);
 
@@ -108,6 +109,13 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
         ratio("four statements and one message / four statements, 16 callers", &four, &four_without, 0.85),
         ratio("the same, one insert, bare driver", &one_bare, &one_bare_without, 0.7),
         ratio("the same, four statements, bare driver", &four_bare, &four_bare_without, 0.85),
+        ratio("the same, one insert, bare driver, its statements kept", &one_kept, &one_kept_without, 0.7),
+        ratio(
+            "the same, four statements, bare driver, its statements kept",
+            &four_kept,
+            &four_kept_without,
+            0.85,
+        ),
         ratio("relay beside a transaction that stays open / without", &beside, &without, 0.8),
     ];
     rows.extend(consumed);

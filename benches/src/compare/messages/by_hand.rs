@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::Runtime;
 use onceward_flows::{Message, Outbox};
+use onceward_stores::sql::postgres::StatementCache;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls};
 
@@ -68,6 +69,8 @@ pub(super) enum Connections {
     Pool,
     /// The bare driver. It prepares the service's own insert; the outbox cannot prepare anything there.
     Bare,
+    /// The bare driver, with a cache of statements beside each connection.
+    BareWithStatements,
 }
 
 /// Transactions per second of some inserts, with or without a message as the last statement.
@@ -86,14 +89,14 @@ pub(super) async fn business(
         let client = pool.get().await.unwrap();
         let insert = "INSERT INTO business (account, amount) VALUES ($1, 12)";
         let insert = client.prepare_cached(insert).await.unwrap();
-        clients.push(Arc::new(Mutex::new((client, insert))));
+        clients.push(Arc::new(Mutex::new((client, insert, StatementCache::new()))));
     }
     let outbox = Outbox::new();
     let call = move |caller: usize| {
         let (client, outbox) = (clients[caller].clone(), outbox.clone());
         async move {
             let mut locked = client.lock().await;
-            let (client, insert) = &mut *locked;
+            let (client, insert, statements) = &mut *locked;
             let mut tx = client.transaction().await.unwrap();
             for _ in 0..statements {
                 tx.execute(&*insert, &[&"a"]).await.unwrap();
@@ -104,6 +107,9 @@ pub(super) async fn business(
                 let added = match connections {
                     Connections::Pool => outbox.add_all(&mut tx, [message]).await,
                     Connections::Bare => outbox.add_all(&mut *tx, [message]).await,
+                    Connections::BareWithStatements => {
+                        outbox.add_all(&mut statements.within(&mut tx), [message]).await
+                    }
                 };
                 added.unwrap().fire();
             }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Applied, Cursor, Error, ErrorKind, Filter, Id, Scan, ScanTarget, Seen, State, Store, Swap, Swapped,
+    Applied, Ask, Claimed, Cursor, Error, ErrorKind, Filter, Fingerprint, Id, Lease, Onceward, Outcome,
+    Policy, Scan, ScanTarget, Seen, State, Store, Swap, Swapped,
 };
 use onceward_stores::PostgresStore;
-use onceward_stores::sql::{Migrated, Migrations, Options};
+use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx, StatementCache};
+use onceward_stores::sql::{InTransaction, Migrated, Migrations, Options};
 
 use crate::servers::Postgres;
 use crate::support::{id, put, record};
@@ -401,4 +403,77 @@ async fn claims_are_committed_while_one_of_their_batch_is_locked_by_another() {
     other.batch_execute("ROLLBACK").await.unwrap();
     let answers = claiming.await.unwrap();
     assert!(answers.iter().all(|answer| matches!(answer, Swapped::Won(_))), "{answers:?}");
+}
+
+/// The server rolls such a transaction back and calls it a commit.
+#[tokio::test]
+async fn work_that_hides_a_failed_statement_commits_nothing() {
+    let Some(server) = Postgres::shared() else { return };
+    let url = server.database("hidden");
+    let engine = Onceward::new(Arc::new(open(&url).await.unwrap())).unwrap();
+    let transactions = PostgresTransactions::open(&url, 1).unwrap();
+    let ask = |key: &str| Ask::new(named(key), Fingerprint::of(b"12"), Policy::queue());
+    let outcome = Outcome::succeeded("");
+    // The second time with every statement prepared.
+    for after in ["first", "second"] {
+        let work = async |_: Lease, tx: PostgresTx| {
+            assert!(tx.batch_execute("SELECT 1 / 0").await.is_err());
+            Ok(())
+        };
+        let answer = engine.transact_with_outcome(&transactions, ask("hidden"), outcome.clone(), work).await;
+        let error = answer.unwrap_err();
+        assert_eq!(error.applied(), Applied::No, "{error}");
+        assert_eq!(engine.receipt(&named("hidden")).await.unwrap(), None);
+        let work = async |_: Lease, _: PostgresTx| Ok(());
+        let answer = engine.transact_with_outcome(&transactions, ask(after), outcome.clone(), work).await;
+        assert!(!answer.unwrap().into_result().unwrap().replayed);
+    }
+    assert_eq!(engine.counts().completions, 2);
+}
+
+/// Also those of a transaction that is rolled back: they are of the connection.
+#[tokio::test]
+async fn the_bare_driver_keeps_statements_beside_its_client() {
+    let Some(server) = Postgres::shared() else { return };
+    let url = server.database("prepared");
+    let engine = Onceward::new(Arc::new(open(&url).await.unwrap())).unwrap();
+    let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let statements = StatementCache::new();
+    let mut prepared = Vec::new();
+    for key in ["1", "2", "1", "3", "2"] {
+        let mut tx = client.transaction().await.unwrap();
+        let ask = Ask::new(named(key), Fingerprint::of(b"12"), Policy::queue());
+        let claimed = {
+            let mut joined = statements.within(&mut tx);
+            let claimed = engine.claim_in(&mut InTransaction(&mut joined), &ask).await.unwrap();
+            if let Claimed::Granted(ticket) = &claimed {
+                let outcome = Outcome::succeeded(key);
+                engine.complete_in(&mut InTransaction(&mut joined), ticket, &outcome).await.unwrap();
+            }
+            matches!(claimed, Claimed::Granted(_))
+        };
+        // The first one of each is undone.
+        let commits = prepared.iter().any(|(before, _)| *before == key);
+        if commits {
+            tx.commit().await.unwrap()
+        } else {
+            tx.rollback().await.unwrap()
+        }
+        let count = "SELECT count(*) FROM pg_prepared_statements";
+        let count: i64 = client.query_one(count, &[]).await.unwrap().get(0);
+        assert!(claimed, "{key}: it was undone before");
+        prepared.push((key, count));
+    }
+    let counts: Vec<i64> = prepared.iter().map(|(_, count)| *count).collect();
+    // Those of the claim and the completion, and the one that counts them (which is gone when it is over).
+    assert_eq!(counts, [counts[0]; 5], "each was prepared once");
+    assert!(counts[0] >= 2, "{counts:?}");
+    for (key, is_there) in [("1", true), ("2", true), ("3", false)] {
+        assert_eq!(engine.receipt(&named(key)).await.unwrap().is_some(), is_there, "{key}");
+    }
+}
+
+fn named(key: &str) -> Id {
+    Id::new("tenant", "charge", key).unwrap()
 }

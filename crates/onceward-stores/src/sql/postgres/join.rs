@@ -183,9 +183,9 @@ where
     Ok(row.map(|row| cells(&row)))
 }
 
-/// The same in one round trip: a transaction of the bare driver has no place for a prepared statement, and to prepare one
-/// for each call is a round trip more. As `fetch`, it takes no type but those of [`Parameter`].
-async fn fetch_unprepared(
+/// The same in one round trip: a transaction of the bare driver has no place for a prepared statement (except beside it, see
+/// `statement_cache.rs`), and to prepare one for each call is a round trip more. As `fetch`, it takes no type but those of [`Parameter`].
+pub(super) async fn fetch_unprepared(
     tx: &tokio_postgres::Transaction<'_>,
     statement: &str,
     values: &[Value<'_>],

@@ -21,6 +21,7 @@ mod scan_statements;
 mod schema;
 mod server_check;
 mod single_row;
+mod statement_cache;
 mod statements;
 mod store;
 mod swap;
@@ -34,6 +35,7 @@ mod tx;
 #[doc(hidden)]
 pub use connect::pool_of;
 pub(crate) use join::swap_in;
+pub use statement_cache::{PreparedTransaction, StatementCache};
 pub use store::PostgresStore;
 pub use transactions::{Isolation, PostgresTransactions};
 pub use tx::PostgresTx;
