@@ -157,7 +157,7 @@ pub(super) async fn duplicates_run_once<B: Harness>(fixture: TransactionFixture<
         for number in 0..INTENTS {
             let key = number.to_string();
             let one = async |caller: usize| {
-                if (caller + thread) % 2 == 0 {
+                if (caller + thread).is_multiple_of(2) {
                     return fixture.transact(&engine, ask(&key)).await;
                 }
                 known(&fixture, &engine, ask(&key)).await

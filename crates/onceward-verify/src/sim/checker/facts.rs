@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward::receipt::{Claim, Status};
+use onceward::receipt::{Claim, Held, Status};
 use onceward::{Fence, Id, OnUnknown, Policy, Receipt, Settlement, Version};
 
 use super::entries::{Begin, NEVER};
@@ -79,12 +79,9 @@ impl Facts {
                 self.write(now, *process, id, after.as_deref(), *sent_us);
             }
             EventKind::Staged { tx, id, after } => {
-                let held = match after.as_deref() {
-                    Some(Receipt { status: Status::Held(held), .. }) => Some(held.clone()),
-                    _ => None,
-                };
-                let fence =
-                    after.as_deref().and_then(|receipt| receipt.status.claim()).map(|claim| claim.fence);
+                let held = after.as_deref().and_then(held_of);
+                let claim = after.as_deref().and_then(|receipt| receipt.status.claim());
+                let fence = claim.map(|claim| claim.fence);
                 self.staged.push(Staged { tx: *tx, at: now, id: id.clone(), held, fence });
             }
             EventKind::Charged { call, .. } => {
@@ -554,5 +551,13 @@ fn close(spans: &mut [Span], now: Moment) {
         && last.to == NEVER
     {
         last.to = now;
+    }
+}
+
+/// The claim of a receipt that is held.
+fn held_of(receipt: &Receipt) -> Option<Held> {
+    match &receipt.status {
+        Status::Held(held) => Some(held.clone()),
+        _ => None,
     }
 }
