@@ -205,7 +205,7 @@ impl Onceward {
     }
 
     /// Like [`transact`](Self::transact), for work whose outcome is known before it begins, such as handling a message:
-    /// the receipt is written once, as done, before the work, in place of a claim and a completion. Nobody else sees it
+    /// the receipt is written once, as done, before the work, in place of a claim and a completion. No other transaction sees it
     /// before the commit, duplicates wait on it as on a claim, and if the work ends without success it is rolled back
     /// with everything else.
     ///

@@ -11,7 +11,7 @@
 //! that transaction has committed or rolled back; then its receipt is there, with our attempt in it, or
 //! it never will be.
 //!
-//! Where the outcome is known before the work begins, the receipt is written as done in place of the claim: nobody else
+//! Where the outcome is known before the work begins, the receipt is written as done in place of the claim: no other transaction
 //! sees it before the commit, and duplicates wait on its row as they would on a claim. The commit then writes nothing.
 //! Over a receipt that is there already it is claimed and completed as always.
 
