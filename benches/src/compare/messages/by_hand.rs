@@ -96,7 +96,7 @@ pub(super) async fn business(
         let (client, outbox) = (clients[caller].clone(), outbox.clone());
         async move {
             let mut locked = client.lock().await;
-            let (client, insert, statements) = &mut *locked;
+            let (client, insert, prepared) = &mut *locked;
             let mut tx = client.transaction().await.unwrap();
             for _ in 0..statements {
                 tx.execute(&*insert, &[&"a"]).await.unwrap();
@@ -108,7 +108,7 @@ pub(super) async fn business(
                     Connections::Pool => outbox.add_all(&mut tx, [message]).await,
                     Connections::Bare => outbox.add_all(&mut *tx, [message]).await,
                     Connections::BareWithStatements => {
-                        outbox.add_all(&mut statements.within(&mut tx), [message]).await
+                        outbox.add_all(&mut prepared.within(&mut tx), [message]).await
                     }
                 };
                 added.unwrap().fire();
