@@ -36,6 +36,9 @@ pub(crate) struct WaitingRequest<S> {
     pub(crate) body: Bytes,
 }
 
+/// A request whose body was read, or was not, and why.
+type Read<S> = (Box<WaitingRequest<S>>, Result<(), BodyError>);
+
 /// Why a body was not read to its end.
 pub(crate) enum BodyError {
     TooLarge,
@@ -54,10 +57,7 @@ impl<S, I: Body<Data = Bytes>> BodyReader<S, I> {
     }
 
     /// Ready with the request and its body, or why that was not read.
-    pub(crate) fn poll(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<(Box<WaitingRequest<S>>, Result<(), BodyError>)> {
+    pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Read<S>> {
         const AGAIN: &str = "polled again after it was ready";
         let mut this = self.project();
         let in_flight = this.rest.as_mut().expect(AGAIN).in_flight.as_mut().expect("it does not run yet");

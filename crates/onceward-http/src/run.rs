@@ -53,7 +53,7 @@ enum ServiceOutput<B, E> {
 /// granted.
 ///
 /// Rare branches are boxed, to keep the future of every request small.
-#[expect(clippy::manual_async_fn, reason = "an async fn keeps every argument twice, and this is hot")]
+/// Not an `async fn`, which would keep every argument twice.
 #[expect(clippy::too_many_lines, reason = "one match over how a run ends")]
 pub(crate) fn run<S, I, B>(
     slot: Arc<ResponseSlot<B>>,

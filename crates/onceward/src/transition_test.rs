@@ -69,7 +69,8 @@ fn every_ending_of_every_run() {
             assert_eq!(fitting.len(), 1, "{cell}: {} rows", fitting.len());
             let ended = end(&id(), &held, &ending, &policy);
             assert_eq!(show(ended.as_ref()), fitting[0].2, "{cell}");
-            let looked = look_at_end(&id(), &held, ending.clone(), &policy, |write| write.cloned());
+            let copy = |write: Option<&Write>| write.cloned();
+            let looked = look_at_end(&id(), &held, ending.clone(), &policy, copy);
             assert_eq!(format!("{looked:?}"), format!("{:?}", (ended, ending)), "{cell}: without a copy");
             used.insert(fitting[0]);
             cells += 1;

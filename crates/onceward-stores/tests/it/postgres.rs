@@ -456,9 +456,9 @@ async fn the_bare_driver_keeps_statements_beside_its_client() {
         // The first one of each is undone.
         let commits = prepared.iter().any(|(before, _)| *before == key);
         if commits {
-            tx.commit().await.unwrap()
+            tx.commit().await.unwrap();
         } else {
-            tx.rollback().await.unwrap()
+            tx.rollback().await.unwrap();
         }
         let count = "SELECT count(*) FROM pg_prepared_statements";
         let count: i64 = client.query_one(count, &[]).await.unwrap().get(0);

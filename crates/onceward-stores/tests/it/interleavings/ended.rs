@@ -71,7 +71,8 @@ async fn known_and_ended_by_its_own_work<B: Bank>(bank: &B, one: &Process<B>, tw
         assert_eq!((error.kind(), error.applied()), (ErrorKind::Conflict, Applied::No), "{error}");
         assert!(error.to_string().contains("has ended the transaction"), "{error}");
         assert_eq!(bank.count(key), usize::from(duplicate_comes), "{key}");
-        match second.lock().unwrap().take() {
+        let second = second.lock().unwrap().take();
+        match second {
             Some(second) => assert_eq!(said(second), first_of("two", key)),
             None => assert_eq!(said(two.charge(ask(key)).await), first_of("two", key)),
         }
