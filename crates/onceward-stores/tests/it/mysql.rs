@@ -53,6 +53,11 @@ impl Server for MariaDb {
         conn
     }
 
+    async fn is_waited_for(other: &mut mysql_async::Conn) -> bool {
+        let waits = "SELECT count(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        other.query_first::<u64, _>(waits).await.unwrap() != Some(0)
+    }
+
     async fn leave(mut other: mysql_async::Conn) {
         other.query_drop("ROLLBACK").await.unwrap();
     }

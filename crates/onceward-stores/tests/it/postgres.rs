@@ -58,6 +58,11 @@ impl Server for Postgres {
         client
     }
 
+    async fn is_waited_for(other: &mut tokio_postgres::Client) -> bool {
+        let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
+        other.query_one(waits, &[]).await.unwrap().get(0)
+    }
+
     async fn leave(other: tokio_postgres::Client) {
         other.batch_execute("ROLLBACK").await.unwrap();
     }
