@@ -27,7 +27,7 @@ pub(crate) trait Server: Sized + Send + Sync + 'static {
     fn open(&self, options: Options) -> impl Future<Output = Arc<dyn Store>> + Send;
     /// Another program writes the row of a key, and keeps its transaction open.
     fn occupy(&self, key: u32) -> impl Future<Output = Self::Other> + Send;
-    /// Whether a statement waits for a row that it has written.
+    /// Whether a statement waits for a row that it has written, and may still be committed.
     fn is_waited_for(other: &mut Self::Other) -> impl Future<Output = bool> + Send;
     /// It rolls back.
     fn leave(other: Self::Other) -> impl Future<Output = ()> + Send;
