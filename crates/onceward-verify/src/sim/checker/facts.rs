@@ -48,8 +48,8 @@ pub(super) struct Facts {
     /// What operators erased, whether the key was to be free afterwards, and how long copies may be given after that.
     erasings: Vec<(Moment, Id, bool, u64)>,
     /// Which unknown outcomes operators were about to forget, as of which version, and how long copies of their steps may be
-    /// given after that.
-    forgettings: Vec<(Moment, Id, Version, u64)>,
+    /// given after that; and in which process.
+    forgettings: Vec<(Moment, Id, Version, u64, Process)>,
     /// What runs were about to make of their inputs, and what they were told that it is.
     replacings: Vec<(Moment, Id, Fence, Bytes)>,
     pub(super) replaced: Vec<(Moment, Id, Fence, Bytes)>,
@@ -137,7 +137,7 @@ impl Facts {
             | EventKind::Erasing { .. }
             | EventKind::Forgetting { .. }
             | EventKind::Replacing { .. }
-            | EventKind::Replaced { .. } => self.take_intention(now, what),
+            | EventKind::Replaced { .. } => self.take_intention(now, *process, what),
             EventKind::Paused(duration) => {
                 self.absences.push((process.number, now.at_us, now.at_us + micros(*duration)));
                 self.faulty = true;
@@ -174,7 +174,7 @@ impl Facts {
     }
 
     /// What somebody was about to do, or has done, to a receipt that is there.
-    fn take_intention(&mut self, now: Moment, what: &EventKind) {
+    fn take_intention(&mut self, now: Moment, by: Process, what: &EventKind) {
         match what {
             EventKind::Settling { id, fence, settlement } => {
                 self.settlings.push((now, id.clone(), *fence, settlement.clone()));
@@ -183,7 +183,7 @@ impl Facts {
                 self.erasings.push((now, id.clone(), *reopen, micros(*bound)));
             }
             EventKind::Forgetting { id, version, bound } => {
-                self.forgettings.push((now, id.clone(), Version(*version), micros(*bound)));
+                self.forgettings.push((now, id.clone(), Version(*version), micros(*bound), by));
             }
             EventKind::Replacing { id, fence, input } => {
                 self.replacings.push((now, id.clone(), *fence, input.clone()));
@@ -247,9 +247,30 @@ impl Facts {
 
     /// Whether an operator had wanted to forget this version of an unknown outcome; of any version, if none is given.
     pub(super) fn is_to_be_forgotten(&self, id: &Id, before: usize, version: Option<Version>) -> bool {
-        self.forgettings.iter().any(|(at, of, found, _)| {
+        self.forgettings.iter().any(|(at, of, found, ..)| {
             at.event < before && of == id && version.is_none_or(|version| version == *found)
         })
+    }
+
+    /// Whether an operator in another process than the one of this run had wanted to forget that its outcome is unknown. That
+    /// process cannot know that the run has an outcome which is still to be written; the run's own process refuses.
+    pub(super) fn is_forgotten_elsewhere(
+        &self,
+        id: &Id,
+        fence: Fence,
+        process: Process,
+        before: usize,
+    ) -> bool {
+        let unknown = |at: &Moment| {
+            self.spans.get(id).into_iter().flatten().any(|span| {
+                matches!(span.receipt.status, Status::Unknown(_))
+                    && span.claim().is_some_and(|claim| claim.fence == fence)
+                    && (span.from.event..span.to.event).contains(&at.event)
+            })
+        };
+        self.forgettings
+            .iter()
+            .any(|(at, of, .., by)| at.event < before && of == id && *by != process && unknown(at))
     }
 
     /// Whether a run had wanted this to be the input from then on.
@@ -475,7 +496,7 @@ impl Facts {
             .forgettings
             .iter()
             .filter(|(at, of, ..)| at.event < before && parent.as_ref() == Some(of))
-            .map(|(.., bound_us)| *bound_us);
+            .map(|(_, _, _, bound_us, _)| *bound_us);
         erased.map(|(.., bound_us)| *bound_us).chain(forgotten).max()
     }
 

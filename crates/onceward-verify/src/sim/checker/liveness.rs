@@ -102,4 +102,5 @@ fn is_kept_word(facts: &Facts, call: &CallFacts, ran: &Completed, now: Moment) -
         || recorded
         || !lives_on(facts, call.process)
         || facts.settled(&call.id, ran.fence, now.event, |_| true)
+        || facts.is_forgotten_elsewhere(&call.id, ran.fence, call.process, now.event)
 }
