@@ -121,9 +121,9 @@ impl Step<'_> {
 
     /// An input that was replaced, as its run was told, is there from then on.
     pub(super) fn keeps_what_was_replaced(&self) -> Legal {
-        // What was erased meanwhile has none.
-        let before = self.before.filter(|before| before.status.job().is_some());
-        let Some(fence) = before.map(|before| before.status.fence()) else { return Ok(()) };
+        // What was erased meanwhile has none, until somebody asks again and brings another one along.
+        let had = self.before.and_then(|before| Some((before.status.fence(), before.status.job()?)));
+        let Some((fence, had)) = had else { return Ok(()) };
         let of_run = |(at, id, run, _): &&(Moment, Id, Fence, Bytes)| {
             at.event < self.event && id == self.id && *run == fence
         };
@@ -132,7 +132,9 @@ impl Step<'_> {
             self.after.filter(|after| after.status.fence() == fence).and_then(|after| after.status.job());
         // A later one may be on its way.
         let kept = |job: &Job| {
-            job.input == *input || self.facts.is_replacing_later(self.id, fence, input, &job.input)
+            job.input == *input
+                || job.input == had.input
+                || self.facts.is_replacing_later(self.id, fence, input, &job.input)
         };
         require(job.is_none_or(|job| kept(job)), INPUT, "an input that was replaced came back")
     }
