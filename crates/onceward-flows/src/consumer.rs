@@ -11,6 +11,7 @@
 //! A partition is worked on by one process at a time, under lease and fence. The fence is compared inside every effect's
 //! transaction, so that a process that was stopped for longer than its lease has no effect.
 
+mod admission;
 mod batch;
 mod effect;
 pub(crate) mod failure;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use onceward::{Ask, Backoff, Error, ErrorKind, Id, Onceward, Policy, Result, Transactions, Verdict};
-use onceward_stores::sql::SqlTransaction;
+use onceward::{Ask, Backoff, Error, ErrorKind, Id, Onceward, Policy, Result, Verdict};
+use onceward_stores::sql::SqlTransactions;
 
 pub use failure::{Failure, OnDead};
 
@@ -273,8 +274,7 @@ pub struct ConsumerCounts {
 
 impl<T> Consumer<T>
 where
-    T: Transactions,
-    T::Tx: SqlTransaction,
+    T: SqlTransactions,
 {
     /// A consumer of a source. Its name is a part of the idempotency key of every message: another name handles everything
     /// again.
@@ -328,11 +328,12 @@ where
     /// The handler writes through `tx`, and what it writes commits together with the receipt. It may run more than once
     /// for a message; of all executions one is committed. A panic in it is a transient failure.
     ///
-    /// If the future is dropped, open effects are rolled back, and other processes wait until the lease ends.
+    /// If the future is dropped, open effects are rolled back, and other processes wait until the lease ends. It can be
+    /// spawned as a task, if `stop` and the handler can be sent there.
     pub async fn handle_until<H, W>(&self, stop: impl Future<Output = ()>, handler: H) -> Result<()>
     where
-        H: Fn(Received, T::Tx) -> W,
-        W: Future<Output = Result<(), Failure>>,
+        H: Fn(Received, T::Tx) -> W + Sync,
+        W: Future<Output = Result<(), Failure>> + Send,
     {
         self.check().await?;
         let alone =
@@ -353,8 +354,8 @@ where
     /// Nothing is recorded of the failure of a batch: only a message that fails by itself is charged a try.
     pub async fn handle_batches_until<H, W>(&self, stop: impl Future<Output = ()>, handler: H) -> Result<()>
     where
-        H: Fn(Vec<Received>, T::Tx) -> W,
-        W: Future<Output = Result<(), Failure>>,
+        H: Fn(Vec<Received>, T::Tx) -> W + Sync,
+        W: Future<Output = Result<(), Failure>> + Send,
     {
         self.check().await?;
         run::run(self, &handler, self.options.batch_max, stop).await

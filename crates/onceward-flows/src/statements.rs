@@ -26,8 +26,15 @@ impl Statement {
         if self.takes.is_empty() {
             return tx.fetch(self.text, values).await;
         }
-        let values: Vec<Value<'_>> = self.takes.iter().map(|at| values[*at]).collect();
-        tx.fetch(self.text, &values).await
+        tx.fetch(self.text, &self.values(values)).await
+    }
+
+    /// The values in the order of its placeholders.
+    pub(crate) fn values<'a>(&self, values: &[Value<'a>]) -> Vec<Value<'a>> {
+        if self.takes.is_empty() {
+            return values.to_vec();
+        }
+        self.takes.iter().map(|at| values[*at]).collect()
     }
 }
 

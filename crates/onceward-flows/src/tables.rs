@@ -24,6 +24,7 @@ use crate::parts::{GainedPart, PartRow};
 use crate::postgres::PostgresTables;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteTables;
+use crate::statements::Statements;
 
 /// Counts of tries, and marks, that nothing has come to for this long are removed.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
@@ -128,6 +129,18 @@ impl FlowTables {
         let tables = Self { engine: Engine::Postgres(PostgresTables::from_pool(pool)) };
         tables.migrate().await?;
         Ok(tables)
+    }
+
+    /// The statements for transactions of the user in this database.
+    pub(crate) fn statements(&self) -> &'static Statements {
+        match self.engine {
+            #[cfg(feature = "mysql")]
+            Engine::MySql(_) => &crate::mysql::STATEMENTS,
+            #[cfg(feature = "postgres")]
+            Engine::Postgres(_) => &crate::postgres::STATEMENTS,
+            #[cfg(feature = "sqlite")]
+            Engine::Sqlite(_) => &crate::sqlite::STATEMENTS,
+        }
     }
 
     /// Brings the tables up to date. Takes the right to create tables; without anything to do, it only reads.

@@ -1,7 +1,7 @@
 //! One try of several messages of a partition in one transaction.
 //!
 //! ```text
-//! begin + receipt of the first ─▶ fence, sequences ─▶ receipts of the others ─▶ handler ─▶ commit
+//! begin + receipt of the first + fence, sequences ─▶ receipts of the others ─▶ handler ─▶ commit
 //!                                     │                    │                      └─ failed: each by itself
 //!                                     └────────────────────┴─ not plain arrivals: left out, each by itself
 //! ```
@@ -17,12 +17,12 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
-use onceward::{Answer, Ask, Error, ErrorKind, Lease, Outcome, Result, Stopped, Transactions};
-use onceward_stores::sql::{Cell, SqlTransaction, Value};
+use onceward::{Answer, Ask, Error, ErrorKind, Lease, Outcome, Result, Stopped};
+use onceward_stores::sql::{Cell, SqlTransactions, Value};
 
+use super::admission::WithQuestion;
 use super::effect::{Cause, End, Item};
 use super::{BATCH_MESSAGES_MAX, Consumer, Failure, Received};
-use crate::statements::statements;
 
 /// Several messages of one partition, under one fence, in the order in which the handler gets them.
 pub(super) struct Batch<'a, T, H> {
@@ -50,10 +50,9 @@ enum Tried {
 
 impl<T, H, W> Batch<'_, T, H>
 where
-    T: Transactions,
-    T::Tx: SqlTransaction,
-    H: Fn(Vec<Received>, T::Tx) -> W,
-    W: Future<Output = Result<(), Failure>>,
+    T: SqlTransactions,
+    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
+    W: Future<Output = Result<(), Failure>> + Send,
 {
     /// Tries them, and returns what became of each.
     pub(super) async fn run(&self) -> Vec<End> {
@@ -123,10 +122,26 @@ where
             Ok(asks) => asks,
             Err(error) => return Tried::Stopped(Stop::Database(error)),
         };
+        let database = &self.consumer.database;
+        let names: Vec<[&str; 2]> = left.iter().map(|at| self.names(*at)).collect();
+        let statements = database.tables.statements();
+        let (plain, hex) = if statements.admits_in_hex {
+            (String::new(), listed(names.iter().map(|pair| pair.map(hex))))
+        } else {
+            (listed(names.iter()), String::new())
+        };
+        let values = [
+            Value::Text(self.flow),
+            Value::Int(Some(self.items[0].part.into())),
+            Value::Text(&self.consumer.scope),
+            Value::Text(&plain),
+            Value::Text(&hex),
+        ];
+        let transactions = WithQuestion::new(&database.transactions, &statements.admit_all, &values);
         // Of the last execution: after a deadlock there is another one.
         let worked = Mutex::new(Err(Stop::LeaveOut(Vec::new())));
         let work = async |_: Lease, tx: T::Tx| {
-            let result = self.work(left, &asks, tx).await;
+            let result = self.work(left, &asks, tx, transactions.take_answer()).await;
             let stopped = match &result {
                 Ok(_) => Ok(()),
                 // The error itself, so that a deadlock is recognised and repeated.
@@ -137,10 +152,8 @@ where
             *worked.lock().expect("no panic inside") = result;
             stopped
         };
-        let database = &self.consumer.database;
         let (first, outcome) = (asks[0].clone(), Outcome::succeeded(""));
-        let answer =
-            database.onceward.transact_with_outcome(&database.transactions, first, outcome, work).await;
+        let answer = database.onceward.transact_with_outcome(&transactions, first, outcome, work).await;
         let worked = worked.into_inner().expect("no panic inside");
         match (answer, worked) {
             (Ok(Answer::Completed(completed)), Ok(handled)) if !completed.replayed => {
@@ -154,9 +167,15 @@ where
     }
 
     /// Inside the transaction. Returns what the handler was given.
-    async fn work(&self, left: &[usize], asks: &[Ask], tx: T::Tx) -> Result<Vec<usize>, Stop> {
+    async fn work(
+        &self,
+        left: &[usize],
+        asks: &[Ask],
+        tx: T::Tx,
+        admitted: Option<Vec<Cell>>,
+    ) -> Result<Vec<usize>, Stop> {
         let mut ours = tx.clone();
-        let out = self.not_plain(left, &mut ours).await?;
+        let out = self.not_plain(left, admitted.as_deref())?;
         if out.contains(&left[0]) {
             return Err(Stop::LeaveOut(out));
         }
@@ -189,30 +208,17 @@ where
         }
     }
 
-    /// Compares the fence, and locks it to the end of the transaction. Returns those that are no plain arrivals.
-    async fn not_plain(&self, left: &[usize], tx: &mut T::Tx) -> Result<Vec<usize>, Stop> {
+    /// Its ordering key and its id.
+    fn names(&self, at: usize) -> [&str; 2] {
+        let message = &self.items[at].message;
+        [message.ordering_key().unwrap_or_default(), message.id()]
+    }
+
+    /// Compares the fence, which is locked to the end of the transaction. Returns those that are no plain arrivals.
+    fn not_plain(&self, left: &[usize], admitted: Option<&[Cell]>) -> Result<Vec<usize>, Stop> {
         debug_assert!(left.len() <= BATCH_MESSAGES_MAX, "each is a bit");
-        let names = |at: &usize| {
-            let message = &self.items[*at].message;
-            [message.ordering_key().unwrap_or_default(), message.id()]
-        };
-        let names: Vec<[&str; 2]> = left.iter().map(names).collect();
-        let statements = statements(tx.dialect())?;
-        let (plain, hex) = if statements.admits_in_hex {
-            (String::new(), listed(names.iter().map(|pair| pair.map(hex))))
-        } else {
-            (listed(names.iter()), String::new())
-        };
-        let Item { part, fence, .. } = self.items[0];
-        let values = [
-            Value::Text(self.flow),
-            Value::Int(Some((*part).into())),
-            Value::Text(&self.consumer.scope),
-            Value::Text(&plain),
-            Value::Text(&hex),
-        ];
-        let admitted = statements.admit_all.fetch(tx, &values).await?;
-        match admitted.as_deref() {
+        let fence = &self.items[0].fence;
+        match admitted {
             Some([Cell::Int(found), Cell::Int(bits)]) if found == fence => {
                 let is_set = |(bit, _): &(usize, &usize)| *bits >> bit & 1 == 1;
                 Ok(left.iter().enumerate().filter(is_set).map(|(_, at)| *at).collect())

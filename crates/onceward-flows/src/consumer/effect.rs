@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
-use onceward::{Answer, Error, ErrorKind, Id, Lease, Outcome, Refusal, Result, State, Stopped, Transactions};
-use onceward_stores::sql::{Cell, SqlTransaction, Value};
+use onceward::{Answer, Error, ErrorKind, Id, Lease, Outcome, Refusal, Result, State, Stopped};
+use onceward_stores::sql::{Cell, SqlTransaction, SqlTransactions, Value};
 
+use super::admission::WithQuestion;
 use super::failure::{AfterFailure, after_failure};
 use super::{Consumer, ConsumerDatabase, Failure, OnDead, Received};
 use crate::dead_letters::DeadLetterFilter;
@@ -106,10 +107,9 @@ pub(super) struct Effect<'a, T, H> {
 
 impl<T, H, W> Effect<'_, T, H>
 where
-    T: Transactions,
-    T::Tx: SqlTransaction,
-    H: Fn(Vec<Received>, T::Tx) -> W,
-    W: Future<Output = Result<(), Failure>>,
+    T: SqlTransactions,
+    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
+    W: Future<Output = Result<(), Failure>> + Send,
 {
     /// Tries the message. An error of the database is no fault of the message, and charges no try.
     pub(super) async fn run(&self) -> End {
@@ -149,7 +149,16 @@ where
         }
         let stop = Mutex::new(None);
         let ask = self.consumer.ask(id, &self.item.message);
-        let work = async |_: Lease, tx: T::Tx| match self.work(tx).await {
+        let ConsumerDatabase { onceward, transactions, tables, .. } = self.database();
+        let values = [
+            Value::Text(self.flow),
+            Value::Int(Some(self.item.part.into())),
+            Value::Text(&self.consumer.scope),
+            Value::Text(self.item.message.ordering_key().unwrap_or_default()),
+            Value::Text(self.item.message.id()),
+        ];
+        let transactions = WithQuestion::new(transactions, &tables.statements().admit, &values);
+        let work = async |_: Lease, tx: T::Tx| match self.work(tx, transactions.take_answer()).await {
             Ok(()) => Ok(()),
             Err(Interrupted::Database(error)) => Err(Stopped::from(error)),
             Err(Interrupted::Stop(why)) => {
@@ -162,9 +171,8 @@ where
                 Err(stopped)
             }
         };
-        let ConsumerDatabase { onceward, transactions, .. } = self.database();
         // Every message has the same outcome, so its receipt need not be claimed before and completed after.
-        let answer = onceward.transact_with_outcome(transactions, ask, Outcome::succeeded(""), work).await;
+        let answer = onceward.transact_with_outcome(&transactions, ask, Outcome::succeeded(""), work).await;
         let stop = stop.into_inner().expect("no panic inside");
         match (answer, stop) {
             (Ok(answer), _) => self.answered(answer).await,
@@ -174,22 +182,14 @@ where
     }
 
     /// Inside the transaction: is it ours to handle, and is it its turn? Then the handler.
-    async fn work(&self, tx: T::Tx) -> Result<(), Interrupted> {
+    async fn work(&self, tx: T::Tx, admitted: Option<Vec<Cell>>) -> Result<(), Interrupted> {
         let (consumer, message) = (&*self.consumer.scope, &*self.item.message);
         let key = message.ordering_key().unwrap_or_default();
         let (of_key, of_message) =
             ([Value::Text(consumer), Value::Text(key)], [Value::Text(consumer), Value::Text(message.id())]);
         let mut ours = tx.clone();
-        let Statements { admit, lock_sequence, first, lock_alone, remove, clear, forget_tries, .. } =
+        let Statements { lock_sequence, first, lock_alone, remove, clear, forget_tries, .. } =
             statements(tx.dialect())?;
-        let values = [
-            Value::Text(self.flow),
-            Value::Int(Some(self.item.part.into())),
-            Value::Text(consumer),
-            Value::Text(key),
-            Value::Text(message.id()),
-        ];
-        let admitted = admit.fetch(&mut ours, &values).await?;
         let (sequence, is_recorded, counted) = match admitted.as_deref() {
             Some([Cell::Int(fence), sequence, Cell::Int(recorded), Cell::Int(counted)])
                 if *fence == self.item.fence =>

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use onceward::{Result, Transactions};
-use onceward_stores::sql::SqlTransaction;
+use onceward::Result;
+use onceward_stores::sql::SqlTransactions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -136,7 +136,7 @@ impl Again {
 #[derive(Default)]
 struct InFlight<'a> {
     /// Each a message, or a batch of them.
-    running: FuturesUnordered<Pin<Box<dyn Future<Output = Vec<Ended>> + 'a>>>,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = Vec<Ended>> + Send + 'a>>>,
     ended: VecDeque<Vec<Ended>>,
 }
 
@@ -198,10 +198,9 @@ pub(super) async fn run<T, H, W>(
     stop: impl Future<Output = ()>,
 ) -> Result<()>
 where
-    T: Transactions,
-    T::Tx: SqlTransaction,
-    H: Fn(Vec<Received>, T::Tx) -> W,
-    W: Future<Output = Result<(), Failure>>,
+    T: SqlTransactions,
+    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
+    W: Future<Output = Result<(), Failure>> + Send,
 {
     let flow = consumer.flow();
     let (tables, lease) = (consumer.database.tables.clone(), consumer.options.lease);
@@ -273,10 +272,9 @@ where
 
 impl<'a, T, H, W> Run<'a, T, H>
 where
-    T: Transactions,
-    T::Tx: SqlTransaction,
-    H: Fn(Vec<Received>, T::Tx) -> W,
-    W: Future<Output = Result<(), Failure>> + 'a,
+    T: SqlTransactions,
+    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
+    W: Future<Output = Result<(), Failure>> + Send + 'a,
 {
     /// Renews the leases when it is time; opens and closes partitions.
     async fn renew(&mut self) {

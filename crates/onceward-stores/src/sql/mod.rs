@@ -33,6 +33,7 @@
 //! |---|---|
 //! | `batch_answers.rs` | the answers to a batch, collected from its statements |
 //! | `error_text.rs` | errors of drivers with their cause in the text |
+//! | `first_statement.rs` | transactions that send a statement of the caller's together with their beginning |
 //! | `identity.rs` | the random bytes that tell a database from its restored copies |
 //! | `idempotent_writes/` | writes that need no receipt: changes of state, rows by business key, versions |
 //! | `join.rs` | a receipt in a transaction that the caller holds, whatever its driver |
@@ -51,6 +52,7 @@
 
 mod batch_answers;
 mod error_text;
+mod first_statement;
 mod idempotent_writes;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod identity;
@@ -74,6 +76,7 @@ use std::time::Duration;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 #[doc(hidden)]
 pub use error_text::named;
+pub use first_statement::{BeginFuture, Begun, SqlTransactions};
 pub use idempotent_writes::{
     Change, EffectFn, If, Inserted, Machine, MachineBuilder, Moved, Reason, States, TagColumn, Transition,
     Upserted, Versioned, Written, insert, transition, upsert, versioned,

@@ -13,6 +13,8 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CALL_MAX;
+use super::first_statement::SqlTransactions;
+use super::join::SqlTransaction;
 
 /// How a driver opens and ends transactions. For the drivers of this crate.
 #[doc(hidden)]
@@ -142,6 +144,8 @@ impl<D: TransactionDriver> Transactions for PooledTransactions<D> {
         self.class_of(error) == FailureClass::Undone
     }
 }
+
+impl<D: TransactionDriver<Tx: SqlTransaction + Sync>> SqlTransactions for PooledTransactions<D> {}
 
 impl<D: TransactionDriver> PooledTransactions<D> {
     /// Commits a transaction whose receipt is as it is to be, and undoes another one.

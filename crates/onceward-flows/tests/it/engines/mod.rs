@@ -11,13 +11,13 @@ mod versions;
 
 use std::sync::Arc;
 
-use onceward::{Onceward, Transactions};
+use onceward::Onceward;
 use onceward_flows::{ConsumerDatabase, FlowTables, Message, Outbox};
 use onceward_stores::sql::mysql::{MySqlTransactions, MySqlTx};
 use onceward_stores::sql::postgres::{PostgresTransactions, PostgresTx};
 use onceward_stores::sql::sqlite::{SqliteTransactions, SqliteTx};
 use onceward_stores::sql::sqlx::Driver;
-use onceward_stores::sql::{Cell, SqlTransaction};
+use onceward_stores::sql::{Cell, SqlTransaction, SqlTransactions};
 use sqlx::{Pool, Transaction};
 
 use crate::servers;
@@ -44,8 +44,8 @@ pub(crate) use on_every_engine;
 /// What differs between the engines.
 pub(crate) trait Engine: Sized + Send + Sync + 'static {
     type Sqlx: Driver;
-    type Transactions: Transactions<Tx = Self::Tx> + Clone + 'static;
-    type Tx: SqlTransaction + Clone + 'static;
+    type Transactions: SqlTransactions<Tx = Self::Tx> + Clone + 'static;
+    type Tx: SqlTransaction + Clone + Sync + 'static;
 
     /// Whether a file has one writer, so that also other keys wait.
     const ONE_WRITER: bool = false;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use onceward::{Error, Fault, Id, Result, Seen, Swap, Swapped, Version};
+use onceward::{Error, Fault, Id, Result, Seen, Swap, Swapped, Transactions, Version};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::error::SqlState;
@@ -16,7 +16,8 @@ use super::errors::{CallEffect, failed, timed_out, unconnected};
 use super::join::{NO_CLOCK, Parameter, id_values, number_values, open_value, swap_in};
 use super::statements;
 use super::tx::PostgresTx;
-use crate::sql::join::Value;
+use crate::sql::first_statement::{BeginFuture, Begun, SqlTransactions};
+use crate::sql::join::{Cell, Value};
 use crate::sql::row::{self, NOT_OPEN, due_us, micros};
 use crate::sql::swap_kinds::{record, seen_by};
 use crate::sql::transactions::{ended_by_its_work, find_cause};
@@ -83,7 +84,7 @@ impl std::fmt::Debug for PostgresTransactions {
     }
 }
 
-impl onceward::Transactions for PostgresTransactions {
+impl Transactions for PostgresTransactions {
     type Tx = PostgresTx;
 
     /// `BEGIN` and the claim are sent together. The claim falls due a little later than its outcome will, which then
@@ -97,36 +98,13 @@ impl onceward::Transactions for PostgresTransactions {
         retention: Option<Duration>,
         patience: Duration,
     ) -> Result<(PostgresTx, Swapped), Fault> {
-        let deadline = Instant::now() + patience;
-        let connection = match timeout_at(deadline, self.pool.get()).await {
-            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(&self.server, error)))?,
-            Err(_) => return Err(Fault::Busy),
-        };
-        let mut tx = PostgresTx::new(connection);
-        let new = record(claim);
-        let due_in = new.due_in.max(retention.map(at_the_longest).filter(|_| new.due_in.is_some()));
-        // After the timeout the connection is dropped, and the server rolls back.
-        let won = timeout_at(deadline, self.claim(&tx, claim, due_in)).await.unwrap_or(Err(Fault::Busy))?;
-        let swapped = match won {
-            Some(row) => {
-                tx.has_claimed(row.get(1), due_in);
-                Swapped::Won(row::version(row.get(0)).map_err(Fault::Failed)?)
-            }
-            None => match timeout_at(deadline + CONNECT_MAX, swap_in(&mut tx, claim)).await {
-                Ok(swapped) => swapped.map_err(|error| of(self.is_worth_repeating(&error), error))?,
-                Err(_) => return Err(Fault::Failed(timed_out(CallEffect::Reads, patience + CONNECT_MAX))),
-            },
-        };
-        Ok((tx, swapped))
+        let Begun { tx, claimed, .. } = self.begin_and(claim, retention, patience, None).await?;
+        Ok((tx, claimed))
     }
 
     async fn begin_bare(&self, patience: Duration) -> Result<PostgresTx, Fault> {
         let deadline = Instant::now() + patience;
-        let connection = match timeout_at(deadline, self.pool.get()).await {
-            Ok(connection) => connection.map_err(|error| Fault::Failed(unconnected(&self.server, error)))?,
-            Err(_) => return Err(Fault::Busy),
-        };
-        let tx = PostgresTx::new(connection);
+        let tx = self.connect(deadline).await?;
         match timeout_at(deadline, tx.connection().batch_execute(self.opening())).await {
             Ok(Ok(())) => Ok(tx),
             Ok(Err(error)) => Err(fault(error)),
@@ -187,7 +165,61 @@ impl onceward::Transactions for PostgresTransactions {
     }
 }
 
+impl SqlTransactions for PostgresTransactions {
+    /// `BEGIN`, the claim and the statement are sent together.
+    fn begin_with<'a>(
+        &'a self,
+        claim: &'a Swap,
+        retention: Option<Duration>,
+        patience: Duration,
+        statement: &'a str,
+        values: &'a [Value<'a>],
+    ) -> BeginFuture<'a, PostgresTx> {
+        Box::pin(self.begin_and(claim, retention, patience, Some((statement, values))))
+    }
+}
+
+/// The row of a claim that has won, and the first row of the statement behind it.
+type ClaimedAnd = (Option<tokio_postgres::Row>, Option<Vec<Cell>>);
+
 impl PostgresTransactions {
+    /// A connection on which nothing has begun.
+    async fn connect(&self, deadline: Instant) -> Result<PostgresTx, Fault> {
+        match timeout_at(deadline, self.pool.get()).await {
+            Ok(Ok(connection)) => Ok(PostgresTx::new(connection)),
+            Ok(Err(error)) => Err(Fault::Failed(unconnected(&self.server, error))),
+            Err(_) => Err(Fault::Busy),
+        }
+    }
+
+    /// Begins with a claim, and with a statement behind it.
+    async fn begin_and(
+        &self,
+        claim: &Swap,
+        retention: Option<Duration>,
+        patience: Duration,
+        statement: Option<(&str, &[Value<'_>])>,
+    ) -> Result<Begun<PostgresTx>, Fault> {
+        let deadline = Instant::now() + patience;
+        let mut tx = self.connect(deadline).await?;
+        let new = record(claim);
+        let due_in = new.due_in.max(retention.map(at_the_longest).filter(|_| new.due_in.is_some()));
+        // After the timeout the connection is dropped, and the server rolls back.
+        let claiming = self.claim(&tx, claim, due_in, statement);
+        let (won, first) = timeout_at(deadline, claiming).await.unwrap_or(Err(Fault::Busy))?;
+        let claimed = match won {
+            Some(row) => {
+                tx.has_claimed(row.get(1), due_in);
+                Swapped::Won(row::version(row.get(0)).map_err(Fault::Failed)?)
+            }
+            None => match timeout_at(deadline + CONNECT_MAX, swap_in(&mut tx, claim)).await {
+                Ok(swapped) => swapped.map_err(|error| of(self.is_worth_repeating(&error), error))?,
+                Err(_) => return Err(Fault::Failed(timed_out(CallEffect::Reads, patience + CONNECT_MAX))),
+            },
+        };
+        Ok(Begun { tx, claimed, first })
+    }
+
     fn opening(&self) -> &'static str {
         match self.isolation {
             Isolation::AsConfigured => "BEGIN",
@@ -195,20 +227,21 @@ impl PostgresTransactions {
         }
     }
 
-    /// Begins, and writes the claim; no row if it has not won.
+    /// Begins, writes the claim, and runs the statement.
     async fn claim(
         &self,
         tx: &PostgresTx,
         claim: &Swap,
         due_in: Option<Duration>,
-    ) -> Result<Option<tokio_postgres::Row>, Fault> {
+        statement: Option<(&str, &[Value<'_>])>,
+    ) -> Result<ClaimedAnd, Fault> {
         let opening = self.opening();
         let new = record(claim);
         // A receipt that falls due with its outcome is listed as the outcome will be, so that its row need not move.
         let open = if due_in == new.due_in { open_value(claim) } else { Value::Int(Some(NOT_OPEN)) };
         let written =
             [Value::Text(new.state.name()), Value::Int(row::due_in_us(due_in)), Value::Bytes(&new.bytes)];
-        let (statement, values) = match claim.seen {
+        let (create, values) = match claim.seen {
             Seen::Absent => {
                 (statements::CREATE_ONE, [&id_values(&claim.id)[..], &written, &[NO_CLOCK, open]].concat())
             }
@@ -218,15 +251,24 @@ impl PostgresTransactions {
                 (statements::TAKE_OVER_ONE, [&numbers[..], &written, &[seen, open]].concat())
             }
         };
-        let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
+        let prepared = tx.connection().prepare_cached(create).await.map_err(fault)?;
         let values: Vec<Parameter<'_>> = values.into_iter().map(Parameter).collect();
         let parameters = parameters(&values);
-        let (opened, claimed) = tokio::join!(
-            tx.connection().batch_execute(opening),
-            tx.connection().query_opt(&prepared, &parameters)
-        );
+        let (begin, claim) =
+            (tx.connection().batch_execute(opening), tx.connection().query_opt(&prepared, &parameters));
+        let Some((statement, values)) = statement else {
+            let (opened, claimed) = tokio::join!(biased; begin, claim);
+            opened.map_err(fault)?;
+            return Ok((claimed.map_err(fault)?, None));
+        };
+        let prepared = tx.connection().prepare_cached(statement).await.map_err(fault)?;
+        // Polled in this order, they are sent in this order.
+        let (opened, claimed, first) =
+            tokio::join!(biased; begin, claim, super::join::fetch(&***tx.connection(), &prepared, values));
         opened.map_err(fault)?;
-        claimed.map_err(fault)
+        let claimed = claimed.map_err(fault)?;
+        let first = first.map_err(|error| of(self.is_worth_repeating(&error), error))?;
+        Ok((claimed, first))
     }
 }
 

@@ -10,7 +10,7 @@ mod sqlx;
 use std::future::Future;
 
 use onceward::{Stopped, Transactions};
-use onceward_stores::sql::SqlTransaction;
+use onceward_stores::sql::SqlTransactions;
 
 pub(crate) use mysql::MySqlBank;
 pub(crate) use postgres::PostgresBank;
@@ -22,7 +22,7 @@ pub(crate) use sqlx::Through;
 /// row for each.
 pub(crate) trait Bank: Send + Sync + Sized + 'static {
     /// Transactions of one process.
-    type T: Transactions<Tx: SqlTransaction + Send + Sync> + Clone + 'static;
+    type T: SqlTransactions<Tx: Send> + Clone + 'static;
 
     /// A fresh bank; `None` where there is no such server.
     fn open() -> Option<Self>;

@@ -3,6 +3,7 @@
 
 mod duplicates;
 mod endings;
+mod first_statement;
 mod phases;
 mod undone;
 
@@ -18,6 +19,7 @@ async fn every_scenario<B: Bank>(bank: &B) {
     let (one, two) = (Process::new(bank, "one").await, Process::new(bank, "two").await);
     duplicates::every(bank, &one, &two).await;
     endings::every(bank, &one, &two).await;
+    first_statement::every(bank, &one).await;
     phases::die_one_after_the_other(bank, &one, &two).await;
     in_transactions_of_the_callers_own(bank, &one).await;
 }
