@@ -11,6 +11,7 @@ use crate::endpoint::{Check, Error};
 #[derive(Debug)]
 pub struct CheckedService {
     caught_by: Option<&'static str>,
+    or_caught_by: &'static [&'static str],
     also_found_by: &'static [&'static str],
     left_out_max: usize,
     seed: u64,
@@ -28,8 +29,8 @@ pub async fn check_service(service: &ZooService, program: &Path, seed: u64) -> C
     // The same JSON in other bytes has its key elsewhere, where that is in the body; a query has no odd forms.
     let is_elsewhere = service.key_pointer.or(service.key_parameter).is_some();
     let left_out_max = LEFT_OUT_MAX + usize::from(is_elsewhere);
-    let (caught_by, also_found_by) = (service.caught_by, service.also_found_by);
-    CheckedService { caught_by, also_found_by, left_out_max, seed, result }
+    let ZooService { caught_by, or_caught_by, also_found_by, .. } = *service;
+    CheckedService { caught_by, or_caught_by, also_found_by, left_out_max, seed, result }
 }
 
 async fn check_once(service: &ZooService, program: &Path, folder: &Path, seed: u64) -> Result<Report, Error> {
@@ -57,16 +58,9 @@ impl CheckedService {
     pub fn is_right(&self) -> bool {
         let Ok(report) = &self.result else { return false };
         match self.caught_by {
-            Some(scenario) => {
-                let Some(finding) = report.finding(scenario) else { return false };
-                let mains = report.main_findings();
-                let shown = finding.same_cause_as.unwrap_or(finding.scenario);
-                let [main, more @ ..] = &mains[..] else { return false };
-                finding.verdict == ScenarioVerdict::Violated
-                    && main.scenario == shown
-                    && more.iter().all(|other| self.also_found_by.contains(&other.scenario))
-                    && mains.iter().all(|main| main.timeline.as_ref().is_some_and(shows_a_fault))
-            }
+            Some(scenario) => std::iter::once(scenario)
+                .chain(self.or_caught_by.iter().copied())
+                .any(|scenario| self.is_caught(report, scenario)),
             None => {
                 let left_out = report.count(ScenarioVerdict::NotApplicable);
                 report.exit_code() == 0 && left_out <= self.left_out_max
@@ -74,7 +68,19 @@ impl CheckedService {
         }
     }
 
-    /// What was result.
+    /// Whether this scenario has caught it, and no other one has found anything else.
+    fn is_caught(&self, report: &Report, scenario: &str) -> bool {
+        let Some(finding) = report.finding(scenario) else { return false };
+        let mains = report.main_findings();
+        let shown = finding.same_cause_as.unwrap_or(finding.scenario);
+        let [main, more @ ..] = &mains[..] else { return false };
+        finding.verdict == ScenarioVerdict::Violated
+            && main.scenario == shown
+            && more.iter().all(|other| self.also_found_by.contains(&other.scenario))
+            && mains.iter().all(|main| main.timeline.as_ref().is_some_and(shows_a_fault))
+    }
+
+    /// Returns the report as text, or why there is none.
     pub fn describe(&self) -> String {
         match &self.result {
             Ok(report) => format!("seed {}\n{}", self.seed, report.text()),

@@ -28,6 +28,8 @@ pub struct ZooService {
     pub what: &'static str,
     /// The scenario that must be violated; none for a right one.
     pub caught_by: Option<&'static str>,
+    /// Scenarios that may see the same mistake before that one does. Each has its reason in the table.
+    pub or_caught_by: &'static [&'static str],
     /// Scenarios that may find something else, which this mistake brings with it and of which nobody can tell from outside
     /// that it has the same cause. Each has its reason in the table.
     pub also_found_by: &'static [&'static str],
@@ -91,6 +93,7 @@ const fn sound(
         name,
         what,
         caught_by: None,
+        or_caught_by: &[],
         also_found_by: &[],
         is_durable: false,
         failures_are_final: false,
@@ -309,6 +312,8 @@ static ALL: &[ZooService] = &[
         careful(versions::EventsWhenDone)
     }),
     ZooService {
+        // A duplicate that is sent late falls into the same gap as a retry.
+        or_caught_by: &["simultaneous-duplicates"],
         // Its replays lack a field, also where nothing overlaps: two mistakes.
         also_found_by: &["retry-after-success"],
         ..broken(

@@ -307,6 +307,16 @@ async fn kills_fall_between_effect_and_answer() {
     assert!(between >= 4, "{why}");
 }
 
+/// Where no kill fell between effect and answer, half as many more are aimed at it. The answer comes microseconds after the
+/// effect here, which a kill hardly ever hits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_kills_are_aimed_where_none_fell_between_effect_and_answer() {
+    let report = check_process("journal", &["crash"], |check| check.kills = 4).await;
+    let why = &report.finding("crash").unwrap().why;
+    let is_missed = why.contains(", 0 of them between effect and answer");
+    assert!(!is_missed || why.starts_with("6 kills, "), "{why}");
+}
+
 /// A login after each start gives the fields of all requests after it, and a login that fails is quoted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_comes_after_each_start() {

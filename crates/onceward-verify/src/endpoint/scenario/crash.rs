@@ -29,23 +29,37 @@ const MEASURED: u64 = 3;
 
 fn plan(setup: &Setup) -> Plan {
     let kills = setup.check.kills as u64;
+    let more = if setup.oracle.sees() {
+        format!("; up to {} more if none falls between effect and answer", kills_max(setup) as u64 - kills)
+    } else {
+        String::new()
+    };
     Plan::new(
-        MEASURED + kills * (1 + TRIES_MAX),
-        format!("{kills} times: SIGKILL during a request, half of them after its effect; start, retry"),
+        MEASURED + kills_max(setup) as u64 * (1 + TRIES_MAX),
+        format!("{kills} times: SIGKILL during a request, half of them after its effect; start, retry{more}"),
     )
 }
 
+/// The time between effect and answer is what kills are for. If none of them fell there, half as many more are aimed at it.
+fn kills_max(setup: &Setup) -> usize {
+    let kills = setup.check.kills;
+    if setup.oracle.sees() { kills + kills.div_ceil(2) } else { kills }
+}
+
 async fn run(context: &mut ScenarioContext<'_>) -> Result<String, Stop> {
-    let kills = context.setup.check.kills;
+    let planned = context.setup.check.kills;
     let mut server = context.server.take().expect("it was started");
     let mut counts = CrashCounts::default();
     let mut aim = measure(context).await?;
-    for kill in 0..kills {
-        let moment = match kill % 10 {
+    let mut kills = 0;
+    while kills < planned || kills < kills_max(context.setup) && counts.between == 0 {
+        let moment = match kills % 10 {
+            _ if kills >= planned => Moment::Aimed(aim.next(context)),
             9 => Moment::Answered,
             even if even % 2 == 0 => Moment::Aimed(aim.next(context)),
-            _ => Moment::After(aim.anywhere(kill, kills, context)),
+            _ => Moment::After(aim.anywhere(kills, planned, context)),
         };
+        kills += 1;
         match crash(context, &mut server, moment, &mut counts).await {
             Ok(fell) => aim.learn(moment, fell),
             Err(stop) => {
