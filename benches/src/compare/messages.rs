@@ -39,6 +39,7 @@ pub fn run(scale: &Scale) -> Result<Findings, Missing> {
     let server = postgres::start()?;
     let (runtime, url) = (runtime(), server.database("bench"));
     server.sql("bench", by_hand::TABLES);
+    server.sql("bench", consumers::TABLE_BY_HAND);
     let tables = runtime.block_on(FlowTables::open(&url)).unwrap();
     let count = scale.calls * 2;
     let turns = || Turns::new(scale.rounds, Unit::PerSecond);
