@@ -2,6 +2,7 @@
 //! receipt that was found, so nothing is begun if it has changed.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::acquire::count_lapse;
@@ -124,7 +125,7 @@ impl Resumption {
         guard.begin_work();
         let lease = Lease::of(&guard, ask.fingerprint);
         let failed = |why: String| if last { Worked::Dead } else { Worked::Failed(why) };
-        let worked = work_under(&guard, lease, work).await;
+        let worked = work_under(&guard, pin!(async move { work(lease).await })).await;
         drop(work_ended);
         if guard.flight.committed().is_some() {
             return Ok(Worked::Finished);

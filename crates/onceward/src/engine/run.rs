@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -46,34 +46,25 @@ where
         };
         let lease = Lease::of(&guard, ask.fingerprint);
         guard.begin_work();
-        let worked = work_under(&guard, lease, work).await;
+        let worked = work_under(&guard, pin!(async move { work(lease).await })).await;
         finish(&inner, &ask, &mut guard, worked).await
     }
 }
 
-/// Does the work, unless the lease is lost meanwhile.
-#[expect(clippy::manual_async_fn, reason = "as above")]
-pub(crate) fn work_under<F, W>(guard: &ClaimGuard, lease: Lease, work: F) -> impl Future<Output = WorkEnd>
+/// Does the work, unless the lease is lost meanwhile. The work comes as a future that calls it when it is first polled: it
+/// is then made in its place, and a panic of the call is one of the work. It is large, and is not moved.
+pub(crate) fn work_under<W>(guard: &ClaimGuard, mut work: Pin<&mut W>) -> impl Future<Output = WorkEnd>
 where
-    F: FnOnce(Lease) -> W,
     W: Future<Output = Result<Outcome, Stopped>>,
 {
-    async move {
-        let made = match catch_unwind(AssertUnwindSafe(|| work(lease))) {
-            Ok(made) => made,
-            Err(panic) => return WorkEnd::Panicked(panic),
-        };
-        let mut made = pin!(made);
-        poll_fn(|cx| {
-            match catch_unwind(AssertUnwindSafe(|| made.as_mut().poll(cx))) {
-                Ok(Poll::Ready(finished)) => return Poll::Ready(WorkEnd::Finished(finished)),
-                Ok(Poll::Pending) => {}
-                Err(panic) => return Poll::Ready(WorkEnd::Panicked(panic)),
-            }
-            guard.flight.poll_lost(cx).map(|()| WorkEnd::LeaseLost)
-        })
-        .await
-    }
+    poll_fn(move |cx| {
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(finished)) => return Poll::Ready(WorkEnd::Finished(finished)),
+            Ok(Poll::Pending) => {}
+            Err(panic) => return Poll::Ready(WorkEnd::Panicked(panic)),
+        }
+        guard.flight.poll_lost(cx).map(|()| WorkEnd::LeaseLost)
+    })
 }
 
 /// Writes the end of the work, and makes the answer of it.
