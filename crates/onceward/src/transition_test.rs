@@ -70,8 +70,10 @@ fn every_ending_of_every_run() {
             let ended = end(&id(), &held, &ending, &policy);
             assert_eq!(show(ended.as_ref()), fitting[0].2, "{cell}");
             let copy = |write: Option<&Write>| write.cloned();
-            let looked = look_at_end(&id(), &held, ending.clone(), &policy, copy);
-            assert_eq!(format!("{looked:?}"), format!("{:?}", (ended, ending)), "{cell}: without a copy");
+            let mut lent = ending.clone();
+            let looked = look_at_end(&id(), &held, &mut lent, &policy, copy);
+            let both = format!("{:?}", (looked, lent));
+            assert_eq!(both, format!("{:?}", (ended, ending)), "{cell}: without a copy");
             used.insert(fitting[0]);
             cells += 1;
         }

@@ -25,6 +25,7 @@ use super::oneshot::oneshot;
 use super::owed_releases::{OwedRelease, ReleaseTarget, release_in_background};
 use crate::error::{Applied, Error};
 use crate::join::Fault;
+use crate::outcome::Outcome;
 use crate::receipt::{Fence, Owner, Receipt, UnknownReason};
 use crate::store::{Swap, Swapped};
 use crate::transition::Finish;
@@ -33,6 +34,8 @@ pub(crate) struct ClaimGuard {
     pub(crate) inner: Arc<Inner>,
     pub(crate) flight: Arc<Flight>,
     stage: GuardStage,
+    /// How the run ends, from when that is submitted. Beside the stage, which is moved.
+    ending: Option<Finish>,
     /// Whether a claim of ours may be in the store although we do not hold its lease: its
     /// answer was lost, or came too late. A write whose answer was lost can still arrive after we have
     /// looked and found nothing, so this never becomes untrue again.
@@ -50,7 +53,7 @@ enum GuardStage {
     Asking(Option<Swapping>),
     Claimed,
     Working,
-    Finishing(Finish, Swapping),
+    Finishing(Swapping),
     Over,
 }
 
@@ -62,6 +65,7 @@ impl ClaimGuard {
             inner,
             flight,
             stage: GuardStage::Asking(None),
+            ending: None,
             claim_may_exist: false,
             answer_lost: false,
             owner,
@@ -148,41 +152,46 @@ impl ClaimGuard {
         error
     }
 
-    /// Writes the ending, and gives it back: it has the outcome that the caller gets. `None` if another owner has the receipt
-    /// now: nothing was changed. Dropping this does not stop the writing.
-    pub(crate) fn finish(&mut self, ending: Finish) -> impl Future<Output = Option<(Recorded, Finish)>> {
+    /// Writes the ending, which [`take_outcome`](Self::take_outcome) gives back. `None` if another owner has the receipt now:
+    /// nothing was changed. Dropping this does not stop the writing.
+    pub(crate) fn finish(&mut self, ending: Finish) -> impl Future<Output = Option<Recorded>> {
+        let ending = self.ending.insert(ending);
         self.stage = match finish::submit(&self.inner, &self.flight, ending, self.send_when) {
             None => GuardStage::Over,
-            Some((ending, swapping)) => GuardStage::Finishing(ending, swapping),
+            Some(swapping) => GuardStage::Finishing(swapping),
         };
         async move {
             if let GuardStage::Over = self.stage {
                 return None;
             }
             let answer = poll_fn(|cx| match &mut self.stage {
-                GuardStage::Finishing(_, swapping) => Pin::new(swapping).poll(cx),
+                GuardStage::Finishing(swapping) => Pin::new(swapping).poll(cx),
                 _ => unreachable!("set above"),
             })
             .await;
-            let GuardStage::Finishing(ending, _) = std::mem::replace(&mut self.stage, GuardStage::Over)
-            else {
-                unreachable!("set above")
-            };
+            self.stage = GuardStage::Over;
+            let ending = self.ending.as_ref().expect("set above");
             if let Ok(Swapped::Won(version)) = answer.result {
-                finish::written(&self.inner, &self.flight, &ending, version, answer.sent_at);
-                return Some((Recorded::Yes, ending));
+                finish::written(&self.inner, &self.flight, ending, version, answer.sent_at);
+                return Some(Recorded::Yes);
             }
-            Box::pin(self.finish_later(ending, answer)).await
+            Box::pin(self.finish_later(ending.clone(), answer)).await
         }
     }
 
     /// The same after an answer that was not the expected one: it is written on by a task of its own.
-    async fn finish_later(&self, ending: Finish, answer: SwapReply) -> Option<(Recorded, Finish)> {
+    async fn finish_later(&self, ending: Finish, answer: SwapReply) -> Option<Recorded> {
         let (report_to, reported) = oneshot();
-        let flight = self.flight.clone();
-        finish::write_until_settled(&self.inner, flight, ending.clone(), answer, Some(report_to));
-        let recorded = reported.await.unwrap_or(Some(Recorded::NotYet))?;
-        Some((recorded, ending))
+        finish::write_until_settled(&self.inner, self.flight.clone(), ending, answer, Some(report_to));
+        reported.await.unwrap_or(Some(Recorded::NotYet))
+    }
+
+    /// The outcome that the run has ended with.
+    pub(crate) fn take_outcome(&mut self) -> Option<Outcome> {
+        match self.ending.take()? {
+            Finish::Done(outcome) => Some(outcome),
+            Finish::Release(_) | Finish::Unknown(..) | Finish::Suspend(_) => None,
+        }
     }
 
     /// The claims of this attempt, except the one under which work began.
@@ -248,7 +257,8 @@ impl Drop for ClaimGuard {
             GuardStage::Working => {
                 self.finish_in_background(Finish::Unknown(UnknownReason::Dropped, "it was dropped".into()));
             }
-            GuardStage::Finishing(ending, swapping) => {
+            GuardStage::Finishing(swapping) => {
+                let ending = self.ending.take().expect("it was submitted");
                 finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
             }
         }
@@ -257,9 +267,9 @@ impl Drop for ClaimGuard {
 
 impl ClaimGuard {
     /// Writes an ending that no caller waits for.
-    fn finish_in_background(&self, ending: Finish) {
-        let submitted = finish::submit(&self.inner, &self.flight, ending, SendWhen::Now);
-        let Some((ending, swapping)) = submitted else { return };
+    fn finish_in_background(&self, mut ending: Finish) {
+        let submitted = finish::submit(&self.inner, &self.flight, &mut ending, SendWhen::Now);
+        let Some(swapping) = submitted else { return };
         finish::write_left_behind(&self.inner, self.flight.clone(), ending, swapping);
     }
 }

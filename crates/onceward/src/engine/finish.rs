@@ -42,14 +42,14 @@ pub(crate) fn shortened(inner: &Inner, outcome: &Outcome, input_bytes: usize) ->
     }
 }
 
-/// Submits the ending of a run, and gives it back. `None` if there is no lease to end.
+/// Submits the ending of a run. `None` if there is no lease to end.
 pub(crate) fn submit(
     inner: &Inner,
     flight: &Flight,
-    ending: Finish,
+    ending: &mut Finish,
     send_when: SendWhen,
-) -> Option<(Finish, Swapping)> {
-    let (swap, ending) = flight.finish_with(|running| {
+) -> Option<Swapping> {
+    let swap = flight.finish_with(|running| {
         let seen = Seen::Version(running.version);
         let sealed = |write: Option<&Write>| seal(&flight.id, seen, write);
         transition::look_at_end(&flight.id, &running.held, ending, &flight.policy, sealed)
@@ -57,7 +57,7 @@ pub(crate) fn submit(
     if matches!(ending, Finish::Done(_)) {
         flight.set_unrecorded();
     }
-    Some((ending, inner.group_commit.swap_with(swap, Urgency::Required, send_when)))
+    Some(inner.group_commit.swap_with(swap, Urgency::Required, send_when))
 }
 
 fn ending_of(flight: &Flight, running: &RunningLease, ending: &Finish, version: Version) -> Swap {

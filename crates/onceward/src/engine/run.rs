@@ -104,22 +104,19 @@ pub(crate) async fn finish(
             let fence = guard.fence();
             let input_bytes = guard.flight.kept_input_bytes();
             let retry = Finish::frees_key(&outcome, &ask.policy);
-            // A body is not copied for every run: the ending gives it back.
+            // A body is not copied for every run: the guard gives it back.
             let (ending, kept) = match shortened(inner, &outcome, input_bytes) {
                 None if !retry => (Finish::Done(outcome), None),
                 short => (Finish::of(short.unwrap_or_else(|| outcome.clone()), &ask.policy), Some(outcome)),
             };
-            let written = guard.finish(ending).await;
-            let recorded = match &written {
+            let recorded = match guard.finish(ending).await {
                 // It is not meant to be recorded, however late the release reaches the store.
                 _ if retry => Recorded::Released,
                 // Every caller gets the same answer: the recorded one.
                 None => return Box::pin(answer_of_others(inner, ask)).await,
-                Some((recorded, _)) => *recorded,
+                Some(recorded) => recorded,
             };
-            let ((Some(outcome), _) | (None, Some((_, Finish::Done(outcome))))) = (kept, written) else {
-                unreachable!("an ending that took the outcome gives it back")
-            };
+            let outcome = kept.or_else(|| guard.take_outcome()).expect("an ending that took it has it");
             let expires_in = match recorded {
                 Recorded::Released => None,
                 _ => ask.policy.retention_of(&outcome).duration(),

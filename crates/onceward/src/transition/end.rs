@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::{Write, clean_note};
 use crate::id::Id;
 use crate::outcome::{Effect, Outcome, Stopped, Verdict};
@@ -94,24 +96,25 @@ pub fn end(id: &Id, held: &Held, ending: &Finish, policy: &Policy) -> Option<Wri
     }
 }
 
-/// What `look` makes of the receipt after the end of a run, as [`end`] gives it, and the ending again: an outcome may be
-/// large, and is not copied.
+/// What `look` makes of the receipt after the end of a run, as [`end`] gives it. An outcome may be large, and is not copied:
+/// the ending lends it to the receipt.
 pub(crate) fn look_at_end<T>(
     id: &Id,
     held: &Held,
-    ending: Finish,
+    ending: &mut Finish,
     policy: &Policy,
     look: impl FnOnce(Option<&Write>) -> T,
-) -> (T, Finish) {
+) -> T {
     let Finish::Done(outcome) = ending else {
-        return (look(end(id, held, &ending, policy).as_ref()), ending);
+        return look(end(id, held, ending, policy).as_ref());
     };
-    let write = done(id, held, outcome, policy);
+    let write = done(id, held, std::mem::replace(outcome, Outcome::succeeded(Bytes::new())), policy);
     let looked = look(Some(&write));
-    match write.status {
-        Status::Done(Done { end: End::Outcome(outcome), .. }) => (looked, Finish::Done(outcome)),
-        _ => unreachable!("an outcome is done"),
-    }
+    let Status::Done(Done { end: End::Outcome(lent), .. }) = write.status else {
+        unreachable!("an outcome is done")
+    };
+    *outcome = lent;
+    looked
 }
 
 /// A done status under a policy, and when its retention ends.
