@@ -82,31 +82,30 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, ask: &mut Ask, owner: Owner) -> 
     check_input(inner, ask)?;
     let mut deadline = WaitDeadline::default();
     for _ in 0..ROUNDS_MAX {
-        match join_flight(inner, ask, &mut deadline).await? {
+        // Each thing by itself: what a `match` looks at is kept while its arms wait.
+        let flight = match join_flight(inner, ask, &mut deadline).await? {
             JoinResult::Answer(answer) => return Ok(Acquired::Answer(answer)),
-            JoinResult::LookAgain => {}
-            JoinResult::Leader(flight) => {
-                let mut guard = ClaimGuard::new(inner.clone(), flight, owner);
-                if inner.front.is_some()
-                    && let Some((answer, receipt)) =
-                        Box::pin(answer_from_front(inner, ask, &mut deadline)).await
-                {
-                    guard.end(Some(receipt));
-                    return Ok(Acquired::Answer(answer));
-                }
-                return match claim_from_store(inner, ask, &mut guard, &mut deadline).await {
-                    Ok(Granted::Run(running, took_over)) => {
-                        guard.claimed(running, took_over);
-                        Ok(Acquired::Run(guard))
-                    }
-                    Ok(Granted::Answer(answer, receipt)) => {
-                        guard.end(receipt.map(|receipt| *receipt));
-                        Ok(Acquired::Answer(answer))
-                    }
-                    Ok(Granted::Undone(error)) | Err(error) => Err(guard.fail(error)),
-                };
-            }
+            JoinResult::LookAgain => continue,
+            JoinResult::Leader(flight) => flight,
+        };
+        let mut guard = ClaimGuard::new(inner.clone(), flight, owner);
+        if inner.front.is_some()
+            && let Some((answer, receipt)) = Box::pin(answer_from_front(inner, ask, &mut deadline)).await
+        {
+            guard.end(Some(receipt));
+            return Ok(Acquired::Answer(answer));
         }
+        return match claim_from_store(inner, ask, &mut guard, &mut deadline).await {
+            Ok(Granted::Run(running, took_over)) => {
+                guard.claimed(running, took_over);
+                Ok(Acquired::Run(guard))
+            }
+            Ok(Granted::Answer(answer, receipt)) => {
+                guard.end(receipt.map(|receipt| *receipt));
+                Ok(Acquired::Answer(answer))
+            }
+            Ok(Granted::Undone(error)) | Err(error) => Err(guard.fail(error)),
+        };
     }
     Err(contended())
 }
@@ -193,6 +192,17 @@ fn remember(inner: &Inner, id: &Id, receipt: &Receipt, asked_at: Duration) {
     }
 }
 
+/// The next claim of an ask, and what is known of those before it.
+struct NextClaim {
+    seen: Seen,
+    held: Held,
+    /// What it takes over.
+    takeover: Takeover,
+    /// Whether an earlier one of ours took over another.
+    took_over: bool,
+    prior_receipt: PriorReceipt,
+}
+
 /// Claims an intent in the store, on behalf of all asks for it in this process.
 pub(crate) async fn claim_from_store<C: Claimant>(
     inner: &Arc<Inner>,
@@ -200,111 +210,141 @@ pub(crate) async fn claim_from_store<C: Claimant>(
     claimant: &mut C,
     deadline: &mut WaitDeadline,
 ) -> Result<Granted> {
-    let attempt = claimant.flight().attempt;
-    // What the claim that is written takes over, and whether an earlier one of ours took over another.
-    let (mut takeover, mut took_over) = (Takeover::Absent, false);
-    let mut seen = Seen::Absent;
-    let mut held = transition::claim(ask, attempt, claimant.owner(), takeover, None);
-    let mut prior_receipt = PriorReceipt::NotSeen;
+    let (attempt, takeover) = (claimant.flight().attempt, Takeover::Absent);
+    let mut next = NextClaim {
+        seen: Seen::Absent,
+        held: transition::claim(ask, attempt, claimant.owner(), takeover, None),
+        takeover,
+        took_over: false,
+        prior_receipt: PriorReceipt::NotSeen,
+    };
     for _ in 0..ROUNDS_MAX {
-        let claim = seal_claim(&ask.id, seen, &held, inner.lease_in_store(&ask.policy));
+        let claim = seal_claim(&ask.id, next.seen, &next.held, inner.lease_in_store(&ask.policy));
         let (sent_at, reply) = claimant.write(claim).await;
-        let mut receipt = match reply {
-            Ok(Swapped::Won(version)) => {
-                inner.front.iter().for_each(|front| front.learn(true));
-                took_over |= takeover.is_of_another();
-                let running = lease_won(held, version, sent_at, &ask.policy);
-                if !C::IS_LEASE || inner.now() < running.lease_ends {
-                    return Ok(Granted::Run(running, took_over));
-                }
-                // The answer took so long that the lease may be over: no work begins under such a lease.
-                (takeover, seen, held) = (Takeover::Own, Seen::Version(version), running.held);
-                continue;
+        if let Ok(Swapped::Won(version)) = reply {
+            inner.front.iter().for_each(|front| front.learn(true));
+            next.took_over |= next.takeover.is_of_another();
+            let running = lease_won(next.held, version, sent_at, &ask.policy);
+            if !C::IS_LEASE || inner.now() < running.lease_ends {
+                return Ok(Granted::Run(running, next.took_over));
             }
-            Ok(Swapped::Lost(found)) => open_any(found.as_ref())?,
-            Err(Fault::Busy) => {
-                return Ok(Granted::Answer(refuse(inner, Refusal::in_progress(Due::Never)), None));
-            }
-            Err(Fault::Undone(error)) => return Ok(Granted::Undone(error)),
-            // Never blindly again: what is there now tells whether it was us.
-            Ok(Swapped::Failed(error)) | Err(Fault::Failed(error))
-                if C::IS_LEASE && error.applied() == Applied::Maybe =>
-            {
-                Box::pin(inner.load(&ask.id)).await.map_err(|_| error)?
-            }
-            // A claim of ours that was to be renewed, or whose answer was lost before, may be in the store.
-            Ok(Swapped::Failed(error)) | Err(Fault::Failed(error)) => {
-                let error = beside_claim(claimant, error);
-                return Err(if prior_receipt == PriorReceipt::Seen {
-                    error.after_receipt_seen()
-                } else {
-                    error
-                });
-            }
-        };
-        // Until it is worth claiming again.
-        (takeover, seen, held) = loop {
-            if let Some(receipt) = &receipt {
-                prior_receipt = PriorReceipt::Seen;
-                remember(inner, &ask.id, receipt, sent_at);
-            }
-            let written = takeover;
-            let former = match receipt.as_ref().filter(|found| is_due_step(&ask.id, found)) {
-                Some(found) => Box::pin(is_former_step(inner, ask, claimant, found)).await?,
-                None => false,
-            };
-            match (decide_step(inner, ask, receipt.as_ref(), former), receipt) {
-                (Decision::Run(Takeover::Own), Some(found))
-                    if C::IS_LEASE
-                        && let Some(running) = own_lease(inner, &found, sent_at) =>
-                {
-                    return Ok(Granted::Run(running, took_over || written.is_of_another()));
-                }
-                (Decision::Run(takeover), found) => {
-                    if takeover == Takeover::Own {
-                        // The answer to it was lost.
-                        took_over |= written.is_of_another();
-                        claimant.found_own();
-                    }
-                    if let (Takeover::Expired, Some(found)) = (takeover, &found) {
-                        Box::pin(forget_former_steps(inner, ask, claimant, found)).await?;
-                    }
-                    let held = transition::claim(ask, attempt, claimant.owner(), takeover, found.as_ref());
-                    break (takeover, found.map_or(Seen::Absent, |found| Seen::Version(found.version)), held);
-                }
-                (Decision::Wait { at_most }, Some(found)) => {
-                    claimant.abort_write().await;
-                    match Box::pin(watch_remote(inner, ask, claimant, found, deadline, at_most)).await? {
-                        Watched::Store(now) => receipt = now,
-                        Watched::Front(answer, receipt) => {
-                            return Ok(Granted::Answer(answer, Some(receipt)));
-                        }
-                        Watched::TimeUp(refusal) => {
-                            return Ok(Granted::Answer(refuse(inner, refusal), None));
-                        }
-                    }
-                }
-                (Decision::Refuse(refusal), Some(found))
-                    if let Some(write) = lapsed(&refusal, &found, &ask.policy) =>
-                {
-                    claimant.abort_write().await;
-                    match Box::pin(write_lapse(inner, ask, &found, write)).await {
-                        Ok(now) => receipt = now,
-                        // This ask is refused all the same; the next one will write it.
-                        Err(_) => return Ok(Granted::Answer(refuse(inner, refusal), None)),
-                    }
-                }
-                (decision, found) => {
-                    claimant.abort_write().await;
-                    let answer =
-                        answer(inner, found.clone(), decision).expect("replays and refusals are answers");
-                    let found = found.and_then(|found| found.aged(sent_at, inner.now()));
-                    return Ok(Granted::Answer(answer, found.map(Box::new)));
-                }
-            }
-        };
+            // The answer took so long that the lease may be over: no work begins under such a lease.
+            (next.takeover, next.seen, next.held) = (Takeover::Own, Seen::Version(version), running.held);
+            continue;
+        }
+        let not_won = NotWon { sent_at, reply };
+        if let Some(granted) =
+            Box::pin(claim_again(inner, ask, claimant, deadline, &mut next, not_won)).await?
+        {
+            return Ok(granted);
+        }
     }
     Err(contended())
+}
+
+/// The answer of the store to a claim that was not won, or not for certain.
+struct NotWon {
+    sent_at: Duration,
+    reply: Result<Swapped, Fault>,
+}
+
+/// Continues after a claim that was not won: until there is an answer, or until it is worth claiming again, which gives
+/// `None` and the next claim. Boxed by its caller, because nearly every claim is won.
+async fn claim_again<C: Claimant>(
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    claimant: &mut C,
+    deadline: &mut WaitDeadline,
+    next: &mut NextClaim,
+    not_won: NotWon,
+) -> Result<Option<Granted>> {
+    let attempt = claimant.flight().attempt;
+    let sent_at = not_won.sent_at;
+    let mut receipt = match not_won.reply {
+        Ok(Swapped::Won(_)) => unreachable!("it was not won"),
+        Ok(Swapped::Lost(found)) => open_any(found.as_ref())?,
+        Err(Fault::Busy) => {
+            return Ok(Some(Granted::Answer(refuse(inner, Refusal::in_progress(Due::Never)), None)));
+        }
+        Err(Fault::Undone(error)) => return Ok(Some(Granted::Undone(error))),
+        // Never blindly again: what is there now tells whether it was us.
+        Ok(Swapped::Failed(error)) | Err(Fault::Failed(error))
+            if C::IS_LEASE && error.applied() == Applied::Maybe =>
+        {
+            Box::pin(inner.load(&ask.id)).await.map_err(|_| error)?
+        }
+        // A claim of ours that was to be renewed, or whose answer was lost before, may be in the store.
+        Ok(Swapped::Failed(error)) | Err(Fault::Failed(error)) => {
+            let error = beside_claim(claimant, error);
+            return Err(if next.prior_receipt == PriorReceipt::Seen {
+                error.after_receipt_seen()
+            } else {
+                error
+            });
+        }
+    };
+    loop {
+        if let Some(receipt) = &receipt {
+            next.prior_receipt = PriorReceipt::Seen;
+            remember(inner, &ask.id, receipt, sent_at);
+        }
+        let written = next.takeover;
+        let former = match receipt.as_ref().filter(|found| is_due_step(&ask.id, found)) {
+            Some(found) => Box::pin(is_former_step(inner, ask, claimant, found)).await?,
+            None => false,
+        };
+        match (decide_step(inner, ask, receipt.as_ref(), former), receipt) {
+            (Decision::Run(Takeover::Own), Some(found))
+                if C::IS_LEASE
+                    && let Some(running) = own_lease(inner, &found, sent_at) =>
+            {
+                return Ok(Some(Granted::Run(running, next.took_over || written.is_of_another())));
+            }
+            (Decision::Run(takeover), found) => {
+                if takeover == Takeover::Own {
+                    // The answer to it was lost.
+                    next.took_over |= written.is_of_another();
+                    claimant.found_own();
+                }
+                if let (Takeover::Expired, Some(found)) = (takeover, &found) {
+                    Box::pin(forget_former_steps(inner, ask, claimant, found)).await?;
+                }
+                next.held = transition::claim(ask, attempt, claimant.owner(), takeover, found.as_ref());
+                next.seen = found.map_or(Seen::Absent, |found| Seen::Version(found.version));
+                next.takeover = takeover;
+                return Ok(None);
+            }
+            (Decision::Wait { at_most }, Some(found)) => {
+                claimant.abort_write().await;
+                match Box::pin(watch_remote(inner, ask, claimant, found, deadline, at_most)).await? {
+                    Watched::Store(now) => receipt = now,
+                    Watched::Front(answer, receipt) => {
+                        return Ok(Some(Granted::Answer(answer, Some(receipt))));
+                    }
+                    Watched::TimeUp(refusal) => {
+                        return Ok(Some(Granted::Answer(refuse(inner, refusal), None)));
+                    }
+                }
+            }
+            (Decision::Refuse(refusal), Some(found))
+                if let Some(write) = lapsed(&refusal, &found, &ask.policy) =>
+            {
+                claimant.abort_write().await;
+                match Box::pin(write_lapse(inner, ask, &found, write)).await {
+                    Ok(now) => receipt = now,
+                    // This ask is refused all the same; the next one will write it.
+                    Err(_) => return Ok(Some(Granted::Answer(refuse(inner, refusal), None))),
+                }
+            }
+            (decision, found) => {
+                claimant.abort_write().await;
+                let answer =
+                    answer(inner, found.clone(), decision).expect("replays and refusals are answers");
+                let found = found.and_then(|found| found.aged(sent_at, inner.now()));
+                return Ok(Some(Granted::Answer(answer, found.map(Box::new))));
+            }
+        }
+    }
 }
 
 /// Decides by the rules, except that a claim which this process must release counts as free. For another
