@@ -44,6 +44,21 @@ fn steps_extend_the_operation_and_stay_apart_from_operations() {
     assert!(id.step(&"x".repeat(600)).is_err());
 }
 
+/// The text of an id is checked in blocks: a byte is found at every place of one.
+#[test]
+fn marks_and_bad_bytes_are_found_at_every_place() {
+    for before in 0..200 {
+        let with = |byte: char| format!("{}{byte}", "x".repeat(before));
+        refused("s", &with('#'), "k", "'#'");
+        refused("s", &with('\n'), "k", "0x0a");
+        refused("s", "o", &with('\u{7f}'), "0x7f");
+        let id = Id::new(&with('#'), "o", &with('#')).unwrap();
+        assert!(!id.is_step(), "a scope and a key may have a mark");
+        assert!(id.step("email").unwrap().is_step());
+        assert!(Id::from_columns("s", &with('#'), "k").unwrap().is_step());
+    }
+}
+
 #[test]
 fn the_byte_form_is_stable() {
     let id = Id::new("ten", "op", "key-1").unwrap();
