@@ -266,7 +266,7 @@ where
     let prints = |caller| {
         fingerprint::fingerprints(&route.fingerprint, &shared.secrets, &head.with_caller(caller), body)
     };
-    let asks = ids.ask(prints, &route.policy);
+    let mut asks = ids.ask(prints, &route.policy);
     if let Some(answer) = asks.cached_answer(&shared.onceward) {
         return Begun::Answered(answer::of(shared, asks.caller, answer));
     }

@@ -122,9 +122,14 @@ impl Asks {
         Self { current: at_once(current), caller, others: others.into_iter().map(at_once).collect() }
     }
 
-    /// The cached answer under any of the ids.
-    pub(crate) fn cached_answer(&self, onceward: &Onceward) -> Option<Answer> {
-        self.each().find_map(|ask| onceward.cached_answer(ask))
+    /// The cached answer under any of the ids. A run that begins now does not look again.
+    pub(crate) fn cached_answer(&mut self, onceward: &Onceward) -> Option<Answer> {
+        let mut all = std::iter::once(&mut self.current).chain(&mut self.others);
+        all.find_map(|ask| {
+            let answer = onceward.cached_answer(ask);
+            ask.set_not_cached();
+            answer
+        })
     }
 
     /// The answer of an earlier run under any of the ids, without running.

@@ -20,6 +20,8 @@ pub struct Ask {
     pub(crate) attempt: Option<Attempt>,
     /// Whether the attempt was named by the caller, who may use it again.
     pub(crate) named: bool,
+    /// Whether the memory of this process was just asked, and has no answer.
+    pub(crate) not_cached: bool,
     pub(crate) input: Option<Bytes>,
     pub(crate) delay: Duration,
 }
@@ -35,6 +37,7 @@ impl Ask {
             policy: policy.into(),
             attempt: None,
             named: false,
+            not_cached: false,
             input: None,
             delay: Duration::ZERO,
         }
@@ -76,6 +79,13 @@ impl Ask {
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
+    }
+
+    /// Says that [`Onceward::cached_answer`](crate::Onceward::cached_answer) had nothing a moment ago: a run does not look
+    /// again first.
+    #[doc(hidden)]
+    pub fn set_not_cached(&mut self) {
+        self.not_cached = true;
     }
 
     /// Which intent.

@@ -125,7 +125,10 @@ pub(crate) async fn join_flight(
     ask: &mut Ask,
     deadline: &mut WaitDeadline,
 ) -> Result<JoinResult> {
-    if let Some(answer) = cached_answer(inner, ask) {
+    // Once: after a wait there may be an answer.
+    if !std::mem::take(&mut ask.not_cached)
+        && let Some(answer) = cached_answer(inner, ask)
+    {
         return Ok(JoinResult::Answer(answer));
     }
     let named = if ask.named { AttemptSource::ByCaller } else { AttemptSource::ByEngine };
