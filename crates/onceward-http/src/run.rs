@@ -92,39 +92,50 @@ where
         let mut output = ServiceOutput::Nothing;
         let (output_here, waiting_here, slot_here) = (&mut output, &mut waiting, &slot);
         let (permit_here, id_here) = (&mut permit, &id);
-        let work = async move |lease: Lease| {
+        // Not an async closure, which would keep the lease twice.
+        let work = move |lease: Lease| async move {
             let prior = lease.prior();
-            let mut admitted = permits::enter(shared, id_here, parts_of(waiting_here.as_deref()));
-            if let (true, Some(rule), Prior::Nothing) = (admitted.is_ok(), route.same_request, prior) {
-                let request = AboutToRun { id: id_here.clone(), fingerprint, caller };
-                let looked = Box::pin(same_request::find_other_key(shared, rule, request)).await;
-                admitted = looked.and(admitted);
-            }
-            if let (Ok(permits), Prior::Nothing) = (&mut admitted, prior)
-                && let Err(problem) = permits.begin_key(shared, id_here, parts_of(waiting_here.as_deref()))
-            {
-                admitted = Err(problem);
-            }
-            match admitted {
-                Ok(taken) => {
-                    *permit_here = Some(taken);
-                    slot_here.in_flight.runs();
+            // In a block of its own, like what follows: what is only used between two waits is then no part of the future.
+            let refused = {
+                let mut admitted = permits::enter(shared, id_here, parts_of(waiting_here.as_deref()));
+                if let (true, Some(rule), Prior::Nothing) = (admitted.is_ok(), route.same_request, prior) {
+                    let request = AboutToRun { id: id_here.clone(), fingerprint, caller };
+                    let looked = Box::pin(same_request::find_other_key(shared, rule, request)).await;
+                    admitted = looked.and(admitted);
                 }
-                Err(problem) => {
-                    *output_here = ServiceOutput::TurnedAway(problem);
-                    return Err(Stopped::before_effect("it was refused before it began"));
+                if let (Ok(permits), Prior::Nothing) = (&mut admitted, prior)
+                    && let Err(problem) =
+                        permits.begin_key(shared, id_here, parts_of(waiting_here.as_deref()))
+                {
+                    admitted = Err(problem);
                 }
+                match admitted {
+                    Ok(taken) => {
+                        *permit_here = Some(taken);
+                        None
+                    }
+                    Err(problem) => Some(problem),
+                }
+            };
+            if let Some(problem) = refused {
+                *output_here = ServiceOutput::TurnedAway(problem);
+                return Err(Stopped::before_effect("it was refused before it began"));
             }
+            slot_here.in_flight.runs();
             let mut waiting = waiting_here.take().expect("the work is run once");
-            let mut request = Request::from_parts(waiting.parts, I::from(waiting.body));
-            if let Err(problem) = close_first(shared, closing, request.headers_mut()).await {
+            if let Err(problem) = close_first(shared, closing, &mut waiting.parts.headers).await {
                 permit_here.iter_mut().for_each(Permits::key_freed);
                 *output_here = ServiceOutput::TurnedAway(problem);
                 return Err(Stopped::before_effect("what it undoes could not be closed"));
             }
-            let request_id = RequestId::of(request.headers(), slot_here.in_flight.fields);
-            let transacting = hand_in_lease(shared, &mut request, lease);
-            let served = waiting.service.call(request).await;
+            let request_id = RequestId::of(&waiting.parts.headers, slot_here.in_flight.fields);
+            let transacting;
+            let served = {
+                let mut request = Request::from_parts(waiting.parts, I::from(waiting.body));
+                transacting = hand_in_lease(shared, &mut request, lease);
+                waiting.service.call(request)
+            }
+            .await;
             if let (Ok(response), Some(permit)) = (&served, &*permit_here) {
                 permit.answered(response.status());
             }
@@ -149,9 +160,10 @@ where
                 request_id.noted(stopped)
             })
         };
-        let answer = match asks.alone() {
-            Ok(ask) => shared.onceward.run(ask, work).await,
-            Err(asks) => asks.run(&shared.onceward, work).await,
+        let answer = if asks.is_one() {
+            shared.onceward.run(asks.current, work).await
+        } else {
+            asks.run(&shared.onceward, work).await
         };
         RunEnd::Answer(match (answer, output) {
             (answer, ServiceOutput::Live(end)) => {
@@ -258,16 +270,17 @@ async fn close_first(
     Ok(())
 }
 
-/// Gives the service the lease of its run, and on a route whose effects are in a transaction what commits its response.
+/// Gives the service the lease of its run, and on a route whose effects are in a transaction what commits its response;
+/// that is boxed, because few routes are of this kind.
 fn hand_in_lease<I>(
     shared: &Arc<LayerState>,
     request: &mut Request<I>,
     lease: Lease,
-) -> Option<ResponseLease> {
+) -> Option<Box<ResponseLease>> {
     let is_transacting = shared.route.has_effects_in_transaction();
-    let transacting = is_transacting.then(|| ResponseLease::new(lease.clone(), shared));
+    let transacting = is_transacting.then(|| Box::new(ResponseLease::new(lease.clone(), shared)));
     if let Some(transacting) = &transacting {
-        request.extensions_mut().insert(transacting.clone());
+        request.extensions_mut().insert(ResponseLease::clone(transacting));
     }
     request.extensions_mut().insert(lease);
     transacting

@@ -182,10 +182,9 @@ impl Asks {
         std::iter::once(&self.current).chain(&self.others)
     }
 
-    /// The one ask, where there are no others.
-    #[expect(clippy::result_large_err, reason = "no error: it goes on as it came")]
-    pub(crate) fn alone(self) -> std::result::Result<Ask, Self> {
-        if self.others.is_empty() { Ok(self.current) } else { Err(self) }
+    /// Whether the current one is the only one.
+    pub(crate) fn is_one(&self) -> bool {
+        self.others.is_empty()
     }
 
     /// Runs `work` once for the intent, with the lease of the id whose receipt is the oldest.

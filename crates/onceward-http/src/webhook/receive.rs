@@ -248,9 +248,10 @@ async fn first_key(shared: &LayerState, content: Ids, key: &str) -> Result<Resul
     );
     let asks = content.ask_as(Fingerprint::of(b"the key under which this content came first"), &policy);
     let outcome = Outcome::succeeded(key.to_owned());
-    let answer = match asks.alone() {
-        Ok(ask) => shared.onceward.run(ask, async |_| Ok(outcome)).await?,
-        Err(asks) => asks.run(&shared.onceward, async |_| Ok(outcome)).await?,
+    let answer = if asks.is_one() {
+        shared.onceward.run(asks.current, async |_| Ok(outcome)).await?
+    } else {
+        asks.run(&shared.onceward, async |_| Ok(outcome)).await?
     };
     Ok(match answer {
         Answer::Completed(ran) => Ok(String::from_utf8_lossy(ran.outcome.body()).into_owned()),
