@@ -13,15 +13,8 @@ use crate::guard::InFlight;
 
 pub(crate) type ServiceResult<B, E> = Result<Response<ResponseBody<B>>, E>;
 
-/// How the run of an intent ends.
-pub(crate) enum RunEnd<B, E> {
-    /// With an answer that is still to be sent.
-    Answer(ServiceResult<B, E>),
-    /// Its response was sent while it arrived: its head is in the [`ResponseSlot`].
-    Live,
-}
-
-type Work<B, E> = Pin<Box<dyn Future<Output = RunEnd<B, E>> + Send>>;
+/// The run of an intent. Its answer is `None` if the caller has it already, or is gone.
+type Work<B, E> = Pin<Box<dyn Future<Output = Option<ServiceResult<B, E>>> + Send>>;
 
 pub(crate) struct IntentFuture<B, E> {
     /// `None` once it ended, was moved to a task, or panicked.
@@ -49,7 +42,7 @@ enum LiveHead<B> {
 impl<B: Send + 'static, E: 'static> IntentFuture<B, E> {
     pub(crate) fn new<F>(in_flight: InFlight, work: impl FnOnce(Arc<ResponseSlot<B>>) -> F) -> Self
     where
-        F: Future<Output = RunEnd<B, E>> + Send + 'static,
+        F: Future<Output = Option<ServiceResult<B, E>>> + Send + 'static,
     {
         let slot = Arc::new(ResponseSlot { in_flight, head: Mutex::new(LiveHead::Awaited) });
         // Written to its place, which copies it once; `Box::pin` would copy it twice, and it is large.
@@ -61,10 +54,7 @@ impl<B: Send + 'static, E: 'static> IntentFuture<B, E> {
         // Taken out while it is polled: a future that panicked must not be polled again.
         let mut work = self.work.take().expect("polled again after it was ready");
         match work.as_mut().poll(cx) {
-            Poll::Ready(RunEnd::Answer(answer)) => Poll::Ready(answer),
-            Poll::Ready(RunEnd::Live) => {
-                Poll::Ready(Ok(self.slot.take_head().expect("a live response has a head")))
-            }
+            Poll::Ready(answer) => Poll::Ready(answer.expect("the caller waits for it")),
             Poll::Pending => match self.slot.take_head() {
                 Some(head) => {
                     (self.detach)(&self.slot, work);
@@ -89,7 +79,8 @@ impl<B> ResponseSlot<B> {
         // Otherwise it is dropped here, with the receiver of its body.
     }
 
-    fn take_head(&self) -> Option<Response<ResponseBody<B>>> {
+    /// The head, for its caller.
+    pub(crate) fn take_head(&self) -> Option<Response<ResponseBody<B>>> {
         let mut slot = self.lock();
         match std::mem::replace(&mut *slot, LiveHead::Awaited) {
             LiveHead::There(head) => {

@@ -21,7 +21,7 @@ use crate::body::{BoxError, ResponseBody};
 use crate::body_buffer::BodyBuffer;
 use crate::closes::{self, Closing};
 use crate::headers::{self, ONCEWARD_FOUND, ONCEWARD_UNGUARDED};
-use crate::intent_future::{ResponseSlot, RunEnd, ServiceResult};
+use crate::intent_future::{ResponseSlot, ServiceResult};
 use crate::late_record::{self, LateRecord};
 use crate::layer::LayerState;
 use crate::live_end::LiveEnd;
@@ -60,7 +60,7 @@ pub(crate) fn run<S, I, B>(
     waiting: Box<WaitingRequest<S>>,
     asks: Asks,
     closing: Option<Box<Closing>>,
-) -> impl Future<Output = RunEnd<B, S::Error>> + Send
+) -> impl Future<Output = Option<ServiceResult<B, S::Error>>> + Send
 where
     S: Service<Request<I>, Response = Response<B>> + Send,
     S::Future: Send,
@@ -77,12 +77,12 @@ where
         // A request that must not run now can still get the answer of an earlier run.
         if let Err(problem) = permits::check(shared, asks.current.id(), parts_of(waiting.as_deref())) {
             let parts = parts_of(waiting.as_deref());
-            return RunEnd::Answer(Ok(Box::pin(earlier_answer(shared, &asks, parts, problem)).await));
+            return Some(Ok(Box::pin(earlier_answer(shared, &asks, parts, problem)).await));
         }
         if let Err(refusal) = permits::check_new_key(shared, asks.current.id(), parts_of(waiting.as_deref()))
             && let Some(answer) = Box::pin(answer_unless_begun(shared, &asks, refusal)).await
         {
-            return RunEnd::Answer(Ok(answer));
+            return Some(Ok(answer));
         }
         let id = asks.current.id().clone();
         let fingerprint = *asks.current.fingerprint();
@@ -165,12 +165,22 @@ where
         } else {
             asks.run(&shared.onceward, work).await
         };
-        RunEnd::Answer(match (answer, output) {
+        // Nearly every run. A response is large: it is changed where it is, and moved once.
+        if let (Ok(Answer::Completed(ran)), ServiceOutput::Whole(response)) = (&answer, &mut output)
+            && !ran.replayed
+            && ran.recorded != Recorded::NotYet
+        {
+            answer::add_expiry(response.headers_mut(), ran.expires_in);
+            if let ServiceOutput::Whole(response) = output {
+                return Some(Ok(response));
+            }
+        }
+        Some(match (answer, output) {
             (answer, ServiceOutput::Live(end)) => {
                 if Box::pin(completes(shared, &id, fingerprint, &answer)).await {
                     Box::pin(end.send()).await;
                 }
-                return RunEnd::Live;
+                return slot.take_head().map(Ok);
             }
             (
                 Ok(Answer::Completed(ran @ Completed { recorded: Recorded::NotYet, replayed: false, .. })),
@@ -184,10 +194,6 @@ where
                 LateRecord::Other(answer) => answer::of(shared, caller, answer),
                 LateRecord::GivenUp => answer::refuse(shared, answer::TRY_AGAIN),
             }),
-            (Ok(Answer::Completed(ran)), ServiceOutput::Whole(mut response)) if !ran.replayed => {
-                answer::add_expiry(response.headers_mut(), ran.expires_in);
-                Ok(response)
-            }
             (Ok(answer), _) => {
                 reconcile_unknown(
                     shared,

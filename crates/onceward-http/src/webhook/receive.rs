@@ -28,7 +28,7 @@ use crate::answer;
 use crate::body::BoxError;
 use crate::fingerprint::{self, Fingerprints, Head};
 use crate::guard;
-use crate::intent_future::{ResponseSlot, RunEnd};
+use crate::intent_future::{ResponseSlot, ServiceResult};
 use crate::layer::LayerState;
 use crate::problem::Problem;
 use crate::request_body::WaitingRequest;
@@ -101,7 +101,7 @@ pub(crate) async fn run<S, I, B>(
     slot: Arc<ResponseSlot<B>>,
     waiting: Box<WaitingRequest<S>>,
     received: Received,
-) -> RunEnd<B, S::Error>
+) -> Option<ServiceResult<B, S::Error>>
 where
     S: Service<Request<I>, Response = Response<B>> + Send,
     S::Future: Send,
@@ -114,7 +114,7 @@ where
     let store_first = shared.route.webhook.as_ref().and_then(|receiver| receiver.store_first.clone());
     if let Some(store_first) = store_first {
         let stored = store(&shared, &store_first, &waiting.parts, waiting.body.clone(), received).await;
-        return RunEnd::Answer(Ok(match stored {
+        return Some(Ok(match stored {
             Ok(Ok(())) => answer::empty(store_first.status),
             Ok(Err(problem)) => answer::refuse(&shared, problem),
             Err(error) => answer::of_error(&shared, &error),
@@ -130,10 +130,10 @@ where
     match other_body(&shared, asks, &known).await {
         Ok(OtherBody::Done) => {
             shared.metrics.events_other_body.one();
-            RunEnd::Answer(Ok(answer::empty(StatusCode::OK)))
+            Some(Ok(answer::empty(StatusCode::OK)))
         }
         Ok(OtherBody::No(asks)) => run::run::<S, I, B>(slot, waiting, *asks, None).await,
-        Err(error) => RunEnd::Answer(Ok(answer::of_error(&shared, &error))),
+        Err(error) => Some(Ok(answer::of_error(&shared, &error))),
     }
 }
 
