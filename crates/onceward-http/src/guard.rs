@@ -271,10 +271,10 @@ where
         return Begun::Answered(answer::of(shared, asks.caller, answer));
     }
     let client = parts.extensions.get().copied();
-    let asks = match in_flight.begin_answering(asks.current.id(), client) {
-        Ok(true) => asks,
-        Ok(false) => asks.at_once(),
+    match in_flight.begin_answering(asks.current.id(), client) {
+        Ok(true) => {}
+        Ok(false) => asks = asks.at_once(),
         Err(problem) => return Begun::Answered(answer::refuse(in_flight.shared(), problem)),
-    };
+    }
     Begun::Running(IntentFuture::new(in_flight, |slot| run::<S, I, B>(slot, waiting, asks, closing)))
 }

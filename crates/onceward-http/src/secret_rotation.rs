@@ -93,7 +93,10 @@ impl Ids {
         let Self { current, caller, others } = self;
         let own = prints(caller);
         if others.is_empty() {
-            let current = Ask::new(current, own.current, policy.clone()).with_older_fingerprints(own.older);
+            let mut current = Ask::new(current, own.current, policy.clone());
+            if !own.older.is_empty() {
+                current = current.with_older_fingerprints(own.older);
+            }
             return Asks { current, caller, others: Vec::new() };
         }
         let listed = |prints: Fingerprints| -> Vec<Fingerprint> {
