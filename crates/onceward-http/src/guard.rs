@@ -156,7 +156,7 @@ pub(crate) fn admit_keyless(
     shared: &LayerState,
     method: &Method,
     from: CallerParts<'_>,
-) -> Result<Option<Box<ShedPermit>>, Problem> {
+) -> Result<Option<ShedPermit>, Problem> {
     if closes::needs_guard(&shared.route, from.headers) {
         return Err(shared.route.key_from.missing());
     }
@@ -205,7 +205,7 @@ fn ids_of(shared: &LayerState, method: &Method, parts: CallerParts<'_>, key: &st
 pub(crate) enum Begun<F, B, E> {
     Answered(Response<ResponseBody<B>>),
     /// It has no key, and needs none: the service was called without a guard.
-    Passed(F, Option<Box<ShedPermit>>),
+    Passed(F, Option<ShedPermit>),
     Running(IntentFuture<B, E>),
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn enter_keyless(
     method: &Method,
     headers: &HeaderMap,
     scope: impl FnOnce() -> Option<Id>,
-) -> Result<Option<Box<ShedPermit>>, Problem> {
+) -> Result<Option<ShedPermit>, Problem> {
     shared.route.precondition.check(method, headers)?;
     let Some(shedder) = &shared.route.shedder else { return Ok(None) };
     if !shared.route.methods.contains(method) {
@@ -97,7 +97,7 @@ pub(crate) fn enter_keyless(
     }
     // Callers that cannot be named share what is left for one.
     let Some(id) = scope().or_else(|| Id::new("anonymous", "keyless", KEYLESS).ok()) else { return Ok(None) };
-    shedder.enter(&id, Try::of(headers)).map(|permit| Some(Box::new(permit)))
+    shedder.enter(&id, Try::of(headers)).map(Some)
 }
 
 /// In the place of a key, where only the scope matters.

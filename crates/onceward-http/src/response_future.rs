@@ -35,22 +35,63 @@ pin_project_lite::pin_project! {
     {
         #[pin]
         kind: FutureKind<S, I, B>,
-        page: Option<Box<Page>>,
+        beside: Option<Box<Beside>>,
+    }
+}
+
+/// What few requests have. In one box, because the future of every request is copied on its way to a task.
+#[derive(Default)]
+pub(crate) struct Beside {
+    page: Option<Page>,
+    /// Of a request that is passed on, where its route sheds load.
+    permit: Option<ShedPermit>,
+}
+
+impl Beside {
+    /// Of a request that a page has sent.
+    pub(crate) fn page<I>(request: &Request<I>, allowed: Option<&AllowedOrigins>) -> Box<Self> {
+        Box::new(Self { page: Some(Page::of(request, allowed)), permit: None })
+    }
+
+    /// Adds the permit of a request that is passed on, if it has one.
+    pub(crate) fn add_permit(beside: &mut Option<Box<Self>>, permit: Option<ShedPermit>) {
+        if permit.is_some() {
+            beside.get_or_insert_default().permit = permit;
+        }
+    }
+
+    /// The service has answered a request that was passed on.
+    #[cold]
+    fn answered<B>(&mut self, response: Response<ResponseBody<B>>) -> Response<ResponseBody<B>> {
+        if let Some(permit) = self.permit.take() {
+            permit.answered(response.status());
+        }
+        self.complete(response)
+    }
+
+    #[cold]
+    fn complete<B>(&self, mut response: Response<ResponseBody<B>>) -> Response<ResponseBody<B>> {
+        match &self.page {
+            Some(page) => page.complete(response),
+            None => {
+                cors::forget_other_origin(response.headers_mut(), None);
+                response
+            }
+        }
     }
 }
 
 /// The page that has sent a request, and the origins that the route allows. Nearly all requests come from no page.
-pub(crate) struct Page {
+struct Page {
     from: FromBrowser,
     allowed: Option<AllowedOrigins>,
 }
 
 impl Page {
-    pub(crate) fn of<I>(request: &Request<I>, allowed: Option<&AllowedOrigins>) -> Self {
+    fn of<I>(request: &Request<I>, allowed: Option<&AllowedOrigins>) -> Self {
         Self { from: FromBrowser::of(request), allowed: allowed.cloned() }
     }
 
-    #[cold]
     fn complete<B>(&self, response: Response<ResponseBody<B>>) -> Response<ResponseBody<B>> {
         self.from.complete(self.allowed.as_ref(), response, || ResponseBody::whole(Bytes::new()))
     }
@@ -62,7 +103,7 @@ pin_project_lite::pin_project! {
     where
         S: Service<Request<I>>,
     {
-        Pass { #[pin] future: S::Future, permit: Option<Box<ShedPermit>> },
+        Pass { #[pin] future: S::Future },
         Refused { response: Option<Response<ResponseBody<B>>> },
         Reading { #[pin] reading: BodyReader<S, I> },
         Running { running: IntentFuture<B, S::Error> },
@@ -73,16 +114,16 @@ impl<S, I, B> ResponseFuture<S, I, B>
 where
     S: Service<Request<I>>,
 {
-    pub(crate) fn pass(future: S::Future, permit: Option<Box<ShedPermit>>, page: Option<Box<Page>>) -> Self {
-        Self { kind: FutureKind::Pass { future, permit }, page }
+    pub(crate) fn pass(future: S::Future, beside: Option<Box<Beside>>) -> Self {
+        Self { kind: FutureKind::Pass { future }, beside }
     }
 
-    pub(crate) fn refused(response: Response<ResponseBody<B>>, page: Option<Box<Page>>) -> Self {
-        Self { kind: FutureKind::Refused { response: Some(response) }, page }
+    pub(crate) fn refused(response: Response<ResponseBody<B>>, beside: Option<Box<Beside>>) -> Self {
+        Self { kind: FutureKind::Refused { response: Some(response) }, beside }
     }
 
-    pub(crate) fn reading(reading: BodyReader<S, I>, page: Option<Box<Page>>) -> Self {
-        Self { kind: FutureKind::Reading { reading }, page }
+    pub(crate) fn reading(reading: BodyReader<S, I>, beside: Option<Box<Beside>>) -> Self {
+        Self { kind: FutureKind::Reading { reading }, beside }
     }
 }
 
@@ -117,23 +158,16 @@ where
     #[inline]
     fn poll_passed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
         let this = self.project();
-        let Projected::Pass { future, permit } = this.kind.project() else {
-            unreachable!("only what is passed on")
-        };
+        let Projected::Pass { future } = this.kind.project() else { unreachable!("only what is passed on") };
         // A response is large: it is changed where it is, and moved once.
         let mut served = ready!(future.poll(cx));
-        if let Ok(response) = &mut served {
-            if let Some(permit) = permit.take() {
-                permit.answered(response.status());
-            }
-            if this.page.is_none() {
-                // A service may replay by itself.
-                cors::forget_other_origin(response.headers_mut(), None);
-            }
+        if let (Ok(response), None) = (&mut served, &this.beside) {
+            // A service may replay by itself.
+            cors::forget_other_origin(response.headers_mut(), None);
         }
         let served = served.map(|response| response.map(ResponseBody::inner));
-        Poll::Ready(match this.page {
-            Some(page) => served.map(|response| page.complete(response)),
+        Poll::Ready(match this.beside {
+            Some(beside) => served.map(|response| beside.answered(response)),
             None => served,
         })
     }
@@ -155,13 +189,16 @@ where
             };
             match guard::begin(waiting, read) {
                 Begun::Answered(answer) => break Ok(answer),
-                Begun::Passed(future, permit) => kind.set(FutureKind::Pass { future, permit }),
+                Begun::Passed(future, permit) => {
+                    Beside::add_permit(this.beside, permit);
+                    kind.set(FutureKind::Pass { future });
+                }
                 Begun::Running(running) => kind.set(FutureKind::Running { running }),
             }
         };
         if let Ok(response) = &mut answer {
-            match this.page {
-                Some(page) => return Poll::Ready(answer.map(|response| page.complete(response))),
+            match this.beside {
+                Some(beside) => return Poll::Ready(answer.map(|response| beside.complete(response))),
                 None => cors::forget_other_origin(response.headers_mut(), None),
             }
         }
