@@ -13,7 +13,7 @@ use redis::{Cmd, ConnectionInfo, ServerErrorKind, Value, cmd};
 use super::address::describe;
 use super::connection::{CallError, Endpoint, Node, SaidDurability};
 use super::errors::CallEffect;
-use super::keys::BUCKETS;
+use super::keys::BUCKETS_MAX;
 use super::scripts::Script;
 use super::sentinel;
 
@@ -131,7 +131,7 @@ impl Cluster {
                 })?;
             self.node(&range.host, range.port)
         };
-        (0..BUCKETS).map(owner).collect()
+        (0..BUCKETS_MAX).map(owner).collect()
     }
 
     fn node(&self, host: &str, port: u16) -> Result<Arc<Node>> {

@@ -11,7 +11,7 @@ use onceward::{Cursor, Filter, Id, Page, Result, Scan, ScanTarget, State};
 use redis::{Cmd, Value, cmd};
 
 use super::errors::CallEffect;
-use super::keys::{self, BUCKETS};
+use super::groups::groups;
 use super::scripts::Script;
 use super::store::{RedisStore, strange, timed};
 use crate::kit;
@@ -21,8 +21,8 @@ use crate::kit::cursor::foreign;
 const DUE_BYTES: usize = 8;
 /// Entries that are asked of each index, besides its share of the page.
 const ENTRIES_SPARE: usize = 4;
-/// Of this many records of a page, one index is expected to have no more than one.
-const RECORDS_PER_ENTRY: usize = 32;
+/// An index is asked for this many times its share of a page, because records are not divided evenly.
+const SHARES: usize = 8;
 
 /// One entry of an index. In the order of scans: by due time and id, which is the order of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +74,8 @@ async fn by_index(
         return Err(foreign());
     }
     let states = state.map_or(State::ALL.to_vec(), |state| vec![state]);
-    let indexes = (0..BUCKETS).flat_map(|bucket| states.iter().map(move |&state| Index { bucket, state }));
+    let buckets = store.keys.buckets();
+    let indexes = (0..buckets).flat_map(|bucket| states.iter().map(move |&state| Index { bucket, state }));
     let (entries, is_end) = merged(store, &indexes.collect::<Vec<_>>(), until, after, limit).await?;
     let mut page = Page::default();
     if !is_end {
@@ -99,8 +100,8 @@ async fn merged(
 ) -> Result<(Vec<Entry>, bool)> {
     let from = after.map_or(b"-".to_vec(), |cursor| [b"(", &cursor.0[..]].concat());
     let from = &from;
-    let each = limit / RECORDS_PER_ENTRY + ENTRIES_SPARE;
-    let groups = store.groups(indexes, |index| (index.bucket, 0));
+    let each = limit.min(limit * SHARES / store.keys.buckets()) + ENTRIES_SPARE;
+    let groups = groups(indexes, |index| (index.bucket, 0));
     let calls = groups.iter().map(|group| async move {
         let fill = |command: &mut Cmd| {
             command.arg(group.len());
@@ -142,7 +143,7 @@ async fn steps(store: &RedisStore, parent: &Id, after: Option<&Cursor>, limit: u
     let from = after.map_or(b"-".to_vec(), |cursor| [b"(", &cursor.0[..]].concat());
     let mut command = cmd("ZRANGEBYLEX");
     command.arg(store.keys.steps(parent)).arg(from).arg("+").arg("LIMIT").arg(0).arg(limit);
-    let listed = store.servers.ask(keys::bucket(parent), &command).await?;
+    let listed = store.servers.ask(store.keys.bucket(parent), &command).await?;
     let listed = listed.into_sequence().map_err(|_| strange())?;
     let mut page = Page::default();
     let mut ids = Vec::with_capacity(listed.len());
@@ -160,7 +161,7 @@ async fn steps(store: &RedisStore, parent: &Id, after: Option<&Cursor>, limit: u
 /// Reads the records of a page, in this order. One that has changed since it was listed is elsewhere in the order now.
 async fn read(store: &RedisStore, listed: &[(Id, Option<Entry>)], page: &mut Page) -> Result<()> {
     let all: Vec<usize> = (0..listed.len()).collect();
-    let groups = store.groups(&all, |&at| (keys::bucket(&listed[at].0), 0));
+    let groups = groups(&all, |&at| (store.keys.bucket(&listed[at].0), 0));
     let calls = groups.iter().map(|group| async move {
         let fill = |command: &mut Cmd| {
             command.arg(group.len());
@@ -171,7 +172,7 @@ async fn read(store: &RedisStore, listed: &[(Id, Option<Entry>)], page: &mut Pag
                 command.arg(store.keys.index(entry.bucket, entry.state)).arg(&entry.bytes);
             }
         };
-        let bucket = keys::bucket(&listed[group[0]].0);
+        let bucket = store.keys.bucket(&listed[group[0]].0);
         let answer = store.servers.call(bucket, Script::Read, CallEffect::Reads, fill).await?;
         timed(answer, group.len())
     });

@@ -10,6 +10,7 @@ use super::address::{Address, describe};
 use super::cluster::Cluster;
 use super::connection::{Endpoint, Node, SaidDurability};
 use super::errors::CallEffect;
+use super::keys::BUCKETS_MAX;
 use super::scripts::Script;
 use super::server_check::{Durability, Mode};
 use crate::tls::{is_local, warn_unencrypted};
@@ -73,9 +74,13 @@ impl Servers {
         }
     }
 
-    /// Whether one script call may touch several buckets.
-    pub(super) fn buckets_are_together(&self) -> bool {
-        matches!(self.layout, Layout::One(_))
+    /// How many buckets a new prefix is divided into. One server has nothing to divide, and each bucket would be a script
+    /// call of its own, or at least have commands of its own in one.
+    pub(super) fn buckets_of_new(&self) -> usize {
+        match self.layout {
+            Layout::One(_) => 1,
+            Layout::Cluster(_) => BUCKETS_MAX,
+        }
     }
 
     /// Runs a script on the server that has this bucket.

@@ -1,33 +1,57 @@
--- Swaps a batch of records, each of them for itself. Nothing else runs in between.
+-- Swaps a batch of records of one bucket, each of them for itself. Nothing else runs in between.
 --
 -- KEYS     the record of each swap
--- ARGV[1]  the channel for changed ids
--- then eight for each swap: the start of its bucket's keys, the id, the version that was seen ('' for none), the
--- new state ('' removes), microseconds until it is due ('' for never), milliseconds for which Redis keeps it after
--- that ('' for until it is removed), the parent of a step ('' for none), the receipt
+-- ARGV[1]  how the bucket's keys begin
+-- ARGV[2]  the channel for changed ids
+-- ARGV[3]  the message that says that all ids of the batch have changed
+-- then groups of swaps that write alike, in the order of the keys. A group has five arguments:
+--   how many they are
+--   the new state ('' removes)
+--   microseconds until it is due ('' for never)
+--   milliseconds for which Redis keeps it after that ('' for until it is removed)
+--   its kind: 'a' in it if the records must be absent, 's' in it if they are steps
+-- and then for each of its swaps:
+--   the version that was seen (8 bytes), unless absent
+--   the parent, if they are steps
+--   the receipt, unless they are removed
 --
--- Returns the time in microseconds, then for each swap: its version if it won; {what is there}, or false for nothing, if
--- it lost; {'!', error} if it failed, and then nothing of it was written.
+-- Returns the time in microseconds, the version of what won and how many won, then two for each swap that did not win: its
+-- place in the batch, from 0, and {what is there}, or false for nothing, if it lost; {'!', error} if it failed, and then
+-- nothing of it was written.
 --
--- All records are read by one command and written by one, because a command costs more than what it does. Indexes are
--- written before the records: the first write is the one that can be refused, by a key of another type or by a server
--- without memory.
+-- What records have in common is sent, made and written once: a command, an argument and a text in Lua each cost about as
+-- much as what is done with a record. Indexes are written before records: the first write is the one that can be refused,
+-- by a key of another type or by a server without memory.
 
 if redis.replicate_commands then redis.replicate_commands() end -- the default from Redis 7 on
 
 local NEVER = string.rep('\255', 8)
-local FIELDS = 8
-local count = #KEYS
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local answers = {}
+-- How a record of ours begins: the format and a state.
+local STATES = {ow1w = 'w', ow1h = 'h', ow1d = 'd', ow1u = 'u', ow1x = 'x', ow1g = 'g'}
+local HEADER = 5
+local sub = string.sub
 
 local function text(number) return string.format('%.0f', number) end
 
 local function failed(reply) return type(reply) == 'table' and reply.err and {'!', reply.err} end
 
--- Whether this is a record of ours: the format, and a state.
-local function is_record(value) return #value >= 28 and string.find(value, '^ow1[whduxg]') end
+local base, channel, message = ARGV[1], ARGV[2], ARGV[3]
+local id_at = #base + #'r:' + 1
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local last = redis.pcall('GET', base .. 'v')
+local unusable = failed(last)
+local version = math.max(now, (tonumber(not unusable and last or '') or 0) + 1)
+local version_bytes = struct.pack('>I8', version)
+local answer, refused, refused_count = {text(now), text(version), 0}, {}, 0
+
+-- The swap at this place did not win.
+local function refuse(place, why)
+  refused[place] = true
+  refused_count = refused_count + 1
+  answer[#answer + 1] = place - 1
+  answer[#answer + 1] = why
+end
 
 -- What the keys hold, and the errors of those that hold no text.
 local function read(keys)
@@ -44,111 +68,108 @@ local function read(keys)
   return values, errors
 end
 
--- The arguments of one command for each key.
-local function put(commands, key, ...)
-  local arguments = commands[key]
-  if not arguments then
-    arguments = {key}
-    commands[key] = arguments
-  end
-  for _, argument in ipairs({...}) do arguments[#arguments + 1] = argument end
-end
+-- Swaps a group: those after this place, with arguments after this one. Returns the number of arguments of each.
+local function swap(place, count, from, state, due_in, kept_ms, absent, steps)
+  local fields = (absent and 0 or 1) + (steps and 1 or 0) + (state and 1 or 0)
+  local keys = {unpack(KEYS, place + 1, place + count)}
+  local values, errors = {}, {}
+  -- What should be absent usually is.
+  if not absent or redis.call('EXISTS', unpack(keys)) > 0 then values, errors = read(keys) end
 
--- The records, then the last version of each bucket.
-local keys, bases, base_at = {}, {}, {}
-for at = 1, count do keys[at] = KEYS[at] end
-for at = 1, count do
-  local base = ARGV[(at - 1) * FIELDS + 2]
-  if not base_at[base] then
-    bases[#bases + 1] = base
-    keys[#keys + 1] = base .. 'v'
-    base_at[base] = #keys
-  end
-end
-local values, errors = read(keys)
-local last_versions = {}
-
--- Decides about each, without writing. What won is in `won`.
-local won, added = {}, {}
-for at = 1, count do
-  local from = (at - 1) * FIELDS + 1
-  local base, id, seen, state, due_in, kept_ms, parent, receipt = unpack(ARGV, from + 1, from + FIELDS)
-  local there = values[at]
-  local error = errors[at] or errors[base_at[base]]
-  local version, created
-  if not error and there and is_record(there) then
-    version, created = struct.unpack('>I8I8', there, 5)
-  end
-  if error then
-    answers[at] = error
-  elseif (there and not version) or seen ~= (version and text(version) or '') then
-    answers[at] = there and {there} or false
-  else
-    local last = last_versions[base] or tonumber(values[base_at[base]] or '0') or 0
-    local next_version = math.max(now, last + 1)
-    last_versions[base] = next_version
-    local swap = {at = at, base = base, id = id, parent = parent, version = next_version, there = there}
-    if there then
-      swap.old_index, swap.old_member = base .. 'i:' .. string.sub(there, 4, 4), string.sub(there, 21, 28) .. id
-    end
-    if state ~= '' then
-      local due = due_in == '' and NEVER or struct.pack('>I8', now + tonumber(due_in))
-      swap.index, swap.member = base .. 'i:' .. state, due .. id
-      swap.value = 'ow1' .. state .. struct.pack('>I8I8', next_version, created or next_version) .. due .. receipt
-      if kept_ms ~= '' and due_in ~= '' then
-        swap.expires_ms = math.floor((now + tonumber(due_in)) / 1000) + tonumber(kept_ms)
+  local index = state and base .. 'i:' .. state
+  local due = state and (due_in == '' and NEVER or struct.pack('>I8', now + tonumber(due_in)))
+  local winners, added = {}, {index}
+  for at, key in ipairs(keys) do
+    local there, seen = values[at], not absent and ARGV[from + (at - 1) * fields + 1]
+    local error = unusable or errors[at]
+    if error then
+      refuse(place + at, error)
+    elseif not there and seen then
+      refuse(place + at, false)
+    elseif there and not (seen == sub(there, 5, 12) and #there >= 28 and STATES[sub(there, 1, 4)]) then
+      refuse(place + at, {there})
+    else
+      winners[#winners + 1] = at
+      if index then
+        added[#added + 1] = '0'
+        added[#added + 1] = due .. sub(key, id_at)
       end
-      put(added, swap.index, 0, swap.member)
     end
-    won[#won + 1] = swap
   end
-end
-
-local refused = {}
-for index, arguments in pairs(added) do
-  refused[index] = failed(redis.pcall('ZADD', unpack(arguments)))
-end
-
-local removed, set, gone, changed, versions = {}, {}, {}, {}, {}
-for _, swap in ipairs(won) do
-  local error = swap.index and refused[swap.index]
-  local steps = swap.parent ~= '' and swap.base .. 's:' .. swap.parent
-  if not error and swap.index and steps and not swap.there then
-    error = failed(redis.pcall('ZADD', steps, 0, swap.id))
-    if error then redis.call('ZREM', swap.index, swap.member) end
-  end
+  if #winners == 0 then return fields end
+  local error = index and failed(redis.pcall('ZADD', unpack(added)))
   if error then
-    answers[swap.at] = error
-  else
-    if swap.old_index and (swap.old_index ~= swap.index or swap.old_member ~= swap.member) then
-      put(removed, swap.old_index, swap.old_member)
-    end
-    local key = KEYS[swap.at]
-    if swap.expires_ms then
-      redis.call('SET', key, swap.value, 'PXAT', text(swap.expires_ms))
-    elseif swap.index then
-      set[#set + 1] = key
-      set[#set + 1] = swap.value
-    elseif swap.there then
-      if steps then put(removed, steps, swap.id) end
-      gone[#gone + 1] = key
-    end
-    versions[swap.base] = swap.version
-    changed[#changed + 1] = struct.pack('>I2', #swap.id) .. swap.id
-    answers[swap.at] = text(swap.version)
+    for _, at in ipairs(winners) do refuse(place + at, error) end
+    return fields
   end
-end
-for base, version in pairs(versions) do
-  set[#set + 1] = base .. 'v'
-  set[#set + 1] = text(version)
-end
-if #set > 0 then redis.call('MSET', unpack(set)) end
-if #gone > 0 then redis.call('DEL', unpack(gone)) end
--- An entry that is left in an index of another type is removed when it is read.
-for index, arguments in pairs(removed) do redis.pcall('ZREM', unpack(arguments)) end
--- A hint: a user without the right to publish has written all the same.
-if #changed > 0 then redis.pcall('PUBLISH', ARGV[1], table.concat(changed)) end
 
-local answer = {text(now)}
-for at = 1, count do answer[at + 1] = answers[at] end
+  local head, tail = state and 'ow1' .. state .. version_bytes, due
+  local head_of_new = state and head .. version_bytes .. due
+  local set, gone, removed = {}, {}, {}
+  local expires_ms = state and kept_ms ~= '' and due_in ~= ''
+    and text(math.floor((now + tonumber(due_in)) / 1000) + tonumber(kept_ms))
+  for number, at in ipairs(winners) do
+    local key, there, last_arg = keys[at], values[at], from + at * fields
+    local parent = steps and base .. 's:' .. ARGV[state and last_arg - 1 or last_arg]
+    local error = parent and state and not there and failed(redis.pcall('ZADD', parent, '0', sub(key, id_at)))
+    if error then
+      redis.call('ZREM', index, added[number * 2 + 1])
+      refuse(place + at, error)
+    else
+      if there then
+        local old_state, old = sub(there, 4, 4), sub(there, 21, 28) .. sub(key, id_at)
+        if old_state ~= state or old ~= added[number * 2 + 1] then
+          local entries = removed[old_state]
+          if not entries then
+            entries = {base .. 'i:' .. old_state}
+            removed[old_state] = entries
+          end
+          entries[#entries + 1] = old
+        end
+      end
+      if state then
+        local value = (there and head .. sub(there, 13, 20) .. due or head_of_new) .. ARGV[last_arg]
+        if expires_ms then
+          redis.call('SET', key, value, 'PXAT', expires_ms)
+        else
+          set[#set + 1] = key
+          set[#set + 1] = value
+        end
+      elseif there then
+        if parent then redis.pcall('ZREM', parent, sub(key, id_at)) end
+        gone[#gone + 1] = key
+      end
+    end
+  end
+  if #set > 0 then redis.call('MSET', unpack(set)) end
+  if #gone > 0 then redis.call('DEL', unpack(gone)) end
+  -- An entry that is left in an index of another type is removed when it is read.
+  for _, entries in pairs(removed) do redis.pcall('ZREM', unpack(entries)) end
+  return fields
+end
+
+local place, from = 0, 3
+while place < #KEYS do
+  local count, state, due_in, kept_ms, kind = unpack(ARGV, from + 1, from + HEADER)
+  from = from + HEADER
+  state = state ~= '' and state
+  local fields =
+    swap(place, count, from, state, due_in, kept_ms, string.find(kind, 'a'), string.find(kind, 's'))
+  place, from = place + count, from + count * fields
+end
+
+answer[3] = #KEYS - refused_count
+if answer[3] > 0 then
+  redis.call('SET', base .. 'v', answer[2])
+  if refused_count > 0 then
+    local changed = {}
+    for at, key in ipairs(KEYS) do
+      local id = sub(key, id_at)
+      if not refused[at] then changed[#changed + 1] = struct.pack('>I2', #id) .. id end
+    end
+    message = table.concat(changed)
+  end
+  -- A hint: a user without the right to publish has written all the same.
+  redis.pcall('PUBLISH', channel, message)
+end
 return answer

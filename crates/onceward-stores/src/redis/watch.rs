@@ -22,8 +22,8 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    pub(super) fn new(channel: String) -> Self {
-        Self { channel, signals: Arc::default(), task: Mutex::default() }
+    pub(super) fn new(channel: &str) -> Self {
+        Self { channel: channel.to_owned(), signals: Arc::default(), task: Mutex::default() }
     }
 
     /// `None` outside a tokio runtime: there is nothing that could wait for signals.
@@ -62,6 +62,17 @@ async fn subscribe(servers: Weak<Servers>, channel: String, signals: Arc<Broadca
         }
         tokio::time::sleep(SUBSCRIBE_AGAIN).await;
     }
+}
+
+/// The message that these ids have changed.
+pub(super) fn message<'a>(ids: impl Iterator<Item = &'a Id>) -> Vec<u8> {
+    let mut message = Vec::new();
+    for id in ids {
+        let bytes = id.as_bytes();
+        message.extend(u16::try_from(bytes.len()).expect("an id is short").to_be_bytes());
+        message.extend(bytes);
+    }
+    message
 }
 
 /// The ids in a message, each with its length before it. Whatever else is published there is no id.

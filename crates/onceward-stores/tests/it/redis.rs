@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Applied, Error, ErrorKind, Id, Onceward, Scan, ScanTarget, Seen, State, Store, Swap, Swapped, Version,
+    Applied, Error, ErrorKind, Filter, Id, Onceward, Scan, ScanTarget, Seen, State, Store, Swap, Swapped,
+    Version,
 };
 use onceward_stores::RedisStore;
 use onceward_stores::redis::Options;
@@ -183,6 +184,15 @@ async fn a_server_without_memory_loses_nothing() {
     server.cli(&["CONFIG", "SET", "maxmemory", "1mb"]);
     says(&failed(&store, "during").await, ErrorKind::Full, "maxmemory");
     assert_eq!(store.load(&[id("before")]).await.unwrap().remove(0).unwrap().unwrap().version, version);
+    // What frees memory is done, and what is refused beside it is not done by halves.
+    let batch = [
+        Swap { id: id("before"), seen: Seen::Version(version), new: None },
+        put(id("during"), Seen::Absent, State::Held, Some(60)),
+    ];
+    let answers = store.swap(&batch).await.unwrap();
+    assert!(matches!(&answers[..], [Swapped::Won(_), Swapped::Failed(_)]), "{answers:?}");
+    let held = store.scan(&Scan::new(ScanTarget::Matching(Filter::default()), 10)).await.unwrap();
+    assert!(held.found.is_empty() && matches!(store.load(&[id("during")]).await.unwrap()[..], [Ok(None)]));
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     created(&store, "during").await;
 }
@@ -212,6 +222,115 @@ async fn values_of_others_are_left_alone() {
     let url = server.url();
     server.cli(&["SET", &format!("{}:{{0}}:format", url.split_once("prefix=").unwrap().1), "a cache"]);
     says(&refused(&url).await, ErrorKind::Foreign, "another prefix");
+}
+
+/// The mark of a prefix has the number of its buckets: all processes use the same, whatever a new prefix would have.
+#[tokio::test]
+async fn a_prefix_stays_divided_as_it_was_begun() {
+    let Some(server) = Redis::shared() else { return };
+    for (buckets, used) in [("1", vec!["0"]), ("256", vec!["202", "232"])] {
+        let url = server.url();
+        let prefix = url.split_once("prefix=").unwrap().1;
+        let mark = format!("onceward receipts 2, buckets: {buckets}");
+        assert_eq!(server.cli(&["SET", &format!("{prefix}:{{0}}:format"), &mark]), "OK");
+        let store = open(&url).await.unwrap();
+        let batch = ["1", "2"].map(|key| put(id(key), Seen::Absent, State::Held, Some(60)));
+        let answers = store.swap(&batch).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Swapped::Won(_))), "{answers:?}");
+        let versions = server.cli(&["KEYS", &format!("{prefix}:{{*}}:v")]);
+        let mut versions: Vec<&str> = versions.lines().collect();
+        versions.sort_unstable();
+        assert_eq!(versions, used.iter().map(|tag| format!("{prefix}:{{{tag}}}:v")).collect::<Vec<_>>());
+        let mut all = Scan::new(ScanTarget::Matching(Filter::default()), 1);
+        let page = store.scan(&all).await.unwrap();
+        assert_eq!((page.found.len(), page.next.is_some()), (1, true));
+        all.after = page.next;
+        let page = store.scan(&all).await.unwrap();
+        assert_eq!((page.found.len(), page.next), (1, None));
+    }
+    for (mark, word) in
+        [("onceward receipts 1", "before the first release"), ("onceward receipts 3", "newer")]
+    {
+        let url = server.url();
+        server.cli(&["SET", &format!("{}:{{0}}:format", url.split_once("prefix=").unwrap().1), mark]);
+        says(&refused(&url).await, ErrorKind::Foreign, word);
+    }
+}
+
+/// A call tells the script of swaps that are alike together. Each has its own answer, in the order of the batch.
+#[tokio::test]
+async fn a_batch_of_all_kinds_is_answered_one_by_one() {
+    const FOREIGN: &str = "local key = redis.call('KEYS', ARGV[1])[1]; redis.call('DEL', key); \
+        return redis.call('RPUSH', key, '17')";
+    let Some(server) = Redis::shared() else { return };
+    let url = server.url();
+    let prefix = url.split_once("prefix=").unwrap().1;
+    let store = open(&url).await.unwrap();
+    let mut versions = Vec::new();
+    for key in ["b", "c", "d", "e", "f", "g"] {
+        versions.push(created(&store, key).await);
+    }
+    let [_, c, d, e, _, g] = versions[..] else { panic!("six") };
+    assert_eq!(server.cli(&["EVAL", FOREIGN, "0", &format!("{prefix}:*:r:*f")]), "1");
+    let mut signals = store.watch().unwrap();
+    assert_eq!(signals.changed().await, None, "it has subscribed");
+    let step = id("b").step("charge").unwrap();
+    let batch = [
+        put(id("a"), Seen::Absent, State::Held, Some(60)),
+        put(id("b"), Seen::Absent, State::Held, Some(60)),
+        put(step.clone(), Seen::Absent, State::Held, Some(60)),
+        put(id("c"), Seen::Version(c), State::Done, Some(600)),
+        put(id("d"), Seen::Version(c), State::Done, Some(600)),
+        Swap { id: id("e"), seen: Seen::Version(e), new: None },
+        put(id("f"), Seen::Absent, State::Held, Some(60)),
+        put(id("g"), Seen::Version(g), State::Gone, Some(60)),
+        put(id("h"), Seen::Version(g), State::Done, None),
+        put(id("i"), Seen::Absent, State::Waiting, None),
+    ];
+    let answers = store.swap(&batch).await.unwrap();
+    let kinds: Vec<&str> = answers
+        .iter()
+        .map(|answer| match answer {
+            Swapped::Won(version) if *version > g => "won",
+            Swapped::Lost(Some(found)) if found.state == State::Held => "lost",
+            Swapped::Lost(None) => "lost to nothing",
+            Swapped::Failed(error) if error.kind() == ErrorKind::Foreign => "failed",
+            _ => "wrong",
+        })
+        .collect();
+    let expected = ["won", "lost", "won", "won", "lost", "won", "failed", "won", "lost to nothing", "won"];
+    assert_eq!(kinds, expected, "{answers:?}");
+    assert!(matches!(&answers[4], Swapped::Lost(Some(found)) if found.version == d));
+    let mut changed = Vec::new();
+    while changed.len() < 6 {
+        let signal = tokio::time::timeout(Duration::from_secs(5), signals.changed()).await;
+        changed.extend(signal.expect("what won is announced"));
+    }
+    changed.sort();
+    let mut won = [0, 2, 3, 5, 7, 9].map(|at: usize| batch[at].id.clone());
+    won.sort();
+    assert_eq!(changed, won);
+
+    let ids: Vec<Id> = batch.iter().map(|swap| swap.id.clone()).collect();
+    let states: Vec<Option<State>> = store
+        .load(&ids)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|read| read.ok().flatten().map(|found| found.state))
+        .collect();
+    let (held, done) = (Some(State::Held), Some(State::Done));
+    let (gone, waiting) = (Some(State::Gone), Some(State::Waiting));
+    assert_eq!(states, [held, held, held, done, held, None, None, gone, None, waiting]);
+    // One entry for each record, in the index of its state.
+    let entries = |letter: &str| {
+        let entries = "local n = 0; for _, key in ipairs(redis.call('KEYS', ARGV[1])) do n = n + redis.call('ZCARD', key) end; return n";
+        server.cli(&["EVAL", entries, "0", &format!("{prefix}:*:i:{letter}")])
+    };
+    // That of the value of another program is left.
+    assert_eq!(["h", "d", "g", "w"].map(entries), ["5", "1", "1", "1"]);
+    let steps = store.scan(&Scan::new(ScanTarget::StepsOf(id("b")), 10)).await.unwrap();
+    assert_eq!(steps.found.len(), 1);
 }
 
 #[tokio::test]
