@@ -2,12 +2,14 @@
 //!
 //! Several hosts may be given, separated by commas: nodes of a cluster to begin with, or sentinels.
 
+use std::mem::take;
+
 use onceward::{Error, ErrorKind, Result};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 #[cfg(feature = "tls")]
 use crate::tls::SslMode;
-use crate::tls::TlsSettings;
+use crate::tls::{TlsSettings, decoded};
 
 /// An address, taken apart.
 #[derive(Clone, Debug)]
@@ -16,11 +18,16 @@ pub(super) struct Address {
     pub(super) hosts: Vec<ConnectionInfo>,
     /// The name of the primary at the sentinels, if the hosts are sentinels.
     pub(super) sentinel: Option<String>,
+    /// How to log in to the sentinels, which have users of their own. Printed without its password.
+    pub(super) sentinel_login: RedisConnectionInfo,
     pub(super) prefix: Option<String>,
     pub(super) volatile_accepted: bool,
 }
 
 const FORM: &str = "it looks like redis://user:password@host:6379/0?accept=volatile";
+
+/// What an address can say, besides what it says about TLS.
+const PARAMETERS: [&str; 5] = ["accept", "prefix", "sentinel", "sentinel_user", "sentinel_password"];
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self> {
@@ -41,6 +48,7 @@ impl Address {
         let mut address = Self {
             hosts: hosts.collect::<Result<_>>()?,
             sentinel: None,
+            sentinel_login: RedisConnectionInfo::default(),
             prefix: None,
             volatile_accepted: false,
         };
@@ -48,20 +56,42 @@ impl Address {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             address.set(name, value)?;
         }
+        let login = &address.sentinel_login;
+        if login.username().is_some() && login.password().is_none() {
+            return Err(invalid("`sentinel_user` needs `sentinel_password`"));
+        }
+        if login.password().is_some() && address.sentinel.is_none() {
+            return Err(invalid(
+                "`sentinel_password` is for sentinels, and `sentinel` does not say for which primary",
+            ));
+        }
         Ok(address)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        if !PARAMETERS.contains(&name) {
+            let known = PARAMETERS.join(", ");
+            // What is behind a password may be the rest of it.
+            let what = match self.sentinel_login.password() {
+                None => format!("`{name}` is not known"),
+                Some(_) => {
+                    "what is behind `sentinel_password` is not known (`&` in it is written %26)".to_owned()
+                }
+            };
+            let with_tls = "sslmode, sslrootcert, sslcert and sslkey";
+            return Err(invalid(&format!("{what}; there are {known}, {with_tls}")));
+        }
         match (name, value) {
             ("accept", "volatile") => self.volatile_accepted = true,
             ("accept", _) => return Err(invalid("`accept` can only be `volatile`")),
             (_, "") => return Err(invalid(&format!("`{name}` has no value"))),
             ("prefix", prefix) => self.prefix = Some(prefix.to_owned()),
             ("sentinel", name) => self.sentinel = Some(name.to_owned()),
-            _ => {
-                return Err(invalid(&format!(
-                    "`{name}` is not known; there are accept, prefix, sentinel, sslmode, sslrootcert, sslcert and sslkey"
-                )));
+            ("sentinel_user", user) => {
+                self.sentinel_login = take(&mut self.sentinel_login).set_username(decoded(user));
+            }
+            (_, password) => {
+                self.sentinel_login = take(&mut self.sentinel_login).set_password(decoded(password));
             }
         }
         Ok(())

@@ -16,6 +16,20 @@ fn parts_are_found() {
 }
 
 #[test]
+fn sentinels_have_a_login_of_their_own() {
+    let url =
+        "redis://app:p%40ss@a:26379/0?sentinel=main&sentinel_user=w%26tch&sentinel_password=a%26b%3D%23c%3F";
+    let address = Address::parse(url).unwrap();
+    assert_eq!(address.sentinel_login.username(), Some("w&tch"));
+    assert_eq!(address.sentinel_login.password(), Some("a&b=#c?"));
+    assert_eq!(address.hosts[0].redis_settings().password(), Some("p@ss"));
+    let printed = format!("{address:?}");
+    assert!(!printed.contains("a&b") && !printed.contains("p@ss"), "{printed}");
+    let without = Address::parse("redis://:p@a/0?sentinel=main").unwrap().sentinel_login;
+    assert_eq!((without.username(), without.password()), (None, None));
+}
+
+#[test]
 fn mistakes_are_named_and_passwords_are_not() {
     let cases = [
         ("redis:a", "it looks like"),
@@ -24,6 +38,12 @@ fn mistakes_are_named_and_passwords_are_not() {
         ("redis://:secret@a/0?accept=yes", "`accept` can only be `volatile`"),
         ("redis://:secret@a/0?prefx=shop", "`prefx` is not known; there are accept, prefix"),
         ("redis://:secret@a/0?prefix=", "`prefix` has no value"),
+        ("redis://a/0?sentinel_password=secret", "`sentinel` does not say"),
+        ("redis://a/0?sentinel=main&sentinel_user=app", "`sentinel_user` needs `sentinel_password`"),
+        ("redis://a/0?sentinel=main&sentinel_password=", "`sentinel_password` has no value"),
+        ("redis://a/0?sentinel=main&sentinel_password=a&secret", "written %26"),
+        ("redis://a/0?sentinel=main&sentinel_password=a&secret=b", "written %26"),
+        ("redis://a/0?sentinel=main&sentinel_password=secret#b", "written %23"),
     ];
     for (url, word) in cases {
         let error = Address::parse(url).unwrap_err();

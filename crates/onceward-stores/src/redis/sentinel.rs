@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use onceward::{Error, ErrorKind, Result};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, cmd};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, RedisResult, cmd};
 
 use super::address::describe;
 use crate::tls::{is_local, warn_unencrypted};
@@ -15,19 +15,35 @@ const SENTINEL_MAX: Duration = Duration::from_secs(2);
 
 /// A client for the primary of this name.
 pub(super) async fn primary(sentinels: &[Client], name: &str, login: &ConnectionInfo) -> Result<Client> {
-    let mut last = None;
+    let (mut last, mut refusal) = (None, None);
     for sentinel in sentinels {
         match ask(sentinel, name).await {
             Ok(Some((host, port))) => return client(login, host, port),
             Ok(None) => last = Some(format!("the sentinel at {} knows no primary `{name}`", at(sentinel))),
+            Err(error) if is_refusal(&error) => refusal = Some((at(sentinel), error)),
             Err(error) => last = Some(format!("the sentinel at {}: {error}", at(sentinel))),
         }
     }
+    let wanted = format!("no sentinel says where the primary `{name}` of Redis is");
+    let Some((refusing, error)) = refusal else {
+        let detail = format!(
+            "{wanted}: {}; correct the address, as in redis://sentinel:26379/0?sentinel=mymaster",
+            last.unwrap_or_default()
+        );
+        return Err(Error::new(ErrorKind::Unavailable, detail));
+    };
+    // What the others have will pass by itself, and what this one wants will not.
+    let kind = if last.is_some() { ErrorKind::Unavailable } else { ErrorKind::Invalid };
     let detail = format!(
-        "no sentinel says where the primary `{name}` of Redis is: {}; correct the address, as in redis://sentinel:26379/0?sentinel=mymaster",
-        last.unwrap_or_default()
+        "{wanted}: the sentinel at {refusing} does not let this client in, or not ask; correct the sentinels' own password in the address (sentinel_password=…, and sentinel_user=… for a user who may call SENTINEL GET-MASTER-ADDR-BY-NAME): the login before the host is that of the servers"
     );
-    Err(Error::new(ErrorKind::Unavailable, detail))
+    Err(Error::new(kind, detail).caused_by(error))
+}
+
+/// Whether a sentinel wants another login.
+fn is_refusal(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
 }
 
 async fn ask(sentinel: &Client, name: &str) -> RedisResult<Option<(String, u16)>> {

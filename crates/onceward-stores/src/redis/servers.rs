@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Error, ErrorKind, Result};
-use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, Value};
+use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Value};
 
 use super::address::{Address, describe};
 use super::cluster::Cluster;
@@ -39,9 +39,9 @@ impl Servers {
             }
         }
         if let Some(name) = &address.sentinel {
-            // The login is the servers'; sentinels have none of it.
+            // The login before the host is the servers'; sentinels have none of it.
             let open =
-                |host: &ConnectionInfo| open(host.clone().set_redis_settings(RedisConnectionInfo::default()));
+                |host: &ConnectionInfo| open(host.clone().set_redis_settings(address.sentinel_login.clone()));
             let sentinels = hosts.iter().map(open).collect::<Result<_>>()?;
             let endpoint = Endpoint::Sentinels { sentinels, name: name.clone(), login: hosts[0].clone() };
             let node = Node::new(format!("the Redis primary `{name}`"), endpoint, call_timeout);

@@ -420,3 +420,37 @@ async fn a_slot_that_is_being_moved_says_so() {
     }
     assert!(matches!(store.swap(&[claim]).await.unwrap()[..], [Swapped::Won(_)]));
 }
+
+/// Sentinels may have a password, or users, of their own. The login before the host is that of the servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_with_a_password() {
+    let login = ["--requirepass", "of-the-servers", "--masterauth", "of-the-servers"];
+    let Some(primary) = Redis::start_with(&login) else { return };
+    let port = primary.port().to_string();
+    let follows = [&login[..], &["--replicaof", "127.0.0.1", &port]].concat();
+    let Some(_replica) = Redis::start_with(&follows) else { return };
+    let sentinel = primary.start_sentinel_with(Some("of&the=sentinel"));
+    let url = format!("redis://:of-the-servers@127.0.0.1:{}/0?sentinel=main", sentinel.port());
+
+    let with = |login: &str| format!("{url}{login}");
+    created(&open(&with("&sentinel_password=of%26the%3Dsentinel")).await.unwrap(), "1").await;
+    let rights = ["-@all", "+auth", "+sentinel|get-master-addr-by-name"];
+    let user = ["ACL", "SETUSER", "app", "on", ">of-the-user"];
+    assert_eq!(sentinel.cli(&[&user[..], &rights].concat()), "OK");
+    created(&open(&with("&sentinel_user=app&sentinel_password=of-the-user")).await.unwrap(), "2").await;
+    assert_eq!(sentinel.cli(&["ACL", "SETUSER", "blind", "on", ">of-the-user", "-@all", "+auth"]), "OK");
+    for wrong in [
+        "",
+        "&sentinel_password=of-the-servers",
+        "&sentinel_user=app&sentinel_password=of-the-servers",
+        "&sentinel_user=blind&sentinel_password=of-the-user",
+    ] {
+        let error = refused(&with(wrong)).await;
+        says(&error, ErrorKind::Invalid, "sentinel_password=");
+        let printed = format!("{error:?} {error}");
+        assert!(!printed.contains("of-the-"), "{printed}");
+    }
+    // With one that cannot be reached, it may come right by itself.
+    let two = with("").replace('@', "@127.0.0.1:1,");
+    says(&refused(&two).await, ErrorKind::Unavailable, "sentinel_password=");
+}

@@ -73,14 +73,20 @@ impl Redis {
     /// A sentinel that watches this server under the name `main`, and replaces it when it is told to: on a busy machine it
     /// would take a server that is only slow for dead.
     pub(crate) fn start_sentinel(&self) -> Sentinel {
+        self.start_sentinel_with(None)
+    }
+
+    /// One that wants this password of its clients.
+    pub(crate) fn start_sentinel_with(&self, password: Option<&str>) -> Sentinel {
         let (folder, port) = (self.user.folder(), free_port());
         let config = folder.join("sentinel.conf");
-        // That of the servers. The sentinel itself has none.
+        let own = password.map(|password| format!("requirepass {password}\n")).unwrap_or_default();
+        // That of the servers.
         let login = self.password().map(|password| format!("sentinel auth-pass main {password}\n"));
         let login = login.unwrap_or_default();
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds main 60000\nsentinel failover-timeout main 60000\n{login}",
+             sentinel down-after-milliseconds main 60000\nsentinel failover-timeout main 60000\n{login}{own}",
             folder.display(),
             self.port
         );
@@ -89,7 +95,8 @@ impl Redis {
         let command = [&self.server, &config].map(|path| path.display().to_string());
         let command = [&command[..], &["--sentinel".to_owned()]].concat();
         let daemon = Daemon::start(self.user, &folder, &command);
-        let sentinel = Sentinel { folder, port, _daemon: daemon };
+        let password = password.map(str::to_owned);
+        let sentinel = Sentinel { folder, port, password, _daemon: daemon };
         // By default it looks at each server every ten seconds, and a failover takes as long.
         until_ready(&sentinel.folder.join("log"), || {
             sentinel.cli(&["SENTINEL", "DEBUG", "info-period", "500"]) == "OK"
@@ -200,6 +207,7 @@ impl Redis {
 pub(crate) struct Sentinel {
     folder: PathBuf,
     port: u16,
+    password: Option<String>,
     _daemon: Daemon,
 }
 
@@ -239,10 +247,15 @@ impl Sentinel {
         self.cli(&["SENTINEL", "REPLICAS", "main"])
     }
 
-    fn cli(&self, command: &[&str]) -> String {
-        let port = self.port.to_string();
-        let said = Command::new("redis-cli").args(["-p", &port]).args(command).output();
-        String::from_utf8_lossy(&said.expect("redis-cli starts").stdout).trim_end().to_owned()
+    /// Runs a command with the command-line client, and returns what it prints.
+    pub(crate) fn cli(&self, command: &[&str]) -> String {
+        let mut client = Command::new("redis-cli");
+        client.args(["-p", &self.port.to_string()]).args(command);
+        if let Some(password) = &self.password {
+            client.env("REDISCLI_AUTH", password);
+        }
+        let said = client.output().expect("redis-cli starts");
+        String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
     }
 }
 
