@@ -49,6 +49,23 @@ async fn a_missing_or_bad_key_is_refused_before_anything_happens() {
     assert_eq!(stage.charges(), 0);
 }
 
+/// Among few fields the key is found otherwise than among many.
+#[tokio::test]
+async fn a_key_is_found_among_any_number_of_fields() {
+    let stage = Stage::start(Route::default()).await;
+    let names: Vec<_> = (0..24).map(|at| format!("Accept-{at}")).collect();
+    for others in 0..names.len() {
+        let mut fields: Vec<_> = names[..others].iter().map(|name| (name.as_str(), "x")).collect();
+        assert_eq!(stage.send("POST", "/charges", &fields, "{}").await.problem(), "key-missing");
+        fields.insert(others / 2, ("Idempotency-Key", "a"));
+        let answer = stage.send("POST", "/charges", &fields, "{}").await;
+        assert_eq!((answer.status, answer.body.as_str()), (201, "charge 1"), "{others} others");
+        fields.push(("Idempotency-Key", "a"));
+        assert_eq!(stage.send("POST", "/charges", &fields, "{}").await.problem(), "key-malformed");
+    }
+    assert_eq!(stage.charges(), 1);
+}
+
 #[tokio::test]
 async fn a_problem_has_all_its_members() {
     let stage = Stage::start(Route::default()).await;
