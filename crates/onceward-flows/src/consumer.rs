@@ -329,11 +329,11 @@ where
     /// for a message; of all executions one is committed. A panic in it is a transient failure.
     ///
     /// If the future is dropped, open effects are rolled back, and other processes wait until the lease ends. It can be
-    /// spawned as a task, if `stop` and the handler can be sent there.
+    /// spawned as a task if `stop` and the handler, with its futures, can be sent to another thread.
     pub async fn handle_until<H, W>(&self, stop: impl Future<Output = ()>, handler: H) -> Result<()>
     where
-        H: Fn(Received, T::Tx) -> W + Sync,
-        W: Future<Output = Result<(), Failure>> + Send,
+        H: Fn(Received, T::Tx) -> W,
+        W: Future<Output = Result<(), Failure>>,
     {
         self.check().await?;
         let alone =
@@ -354,8 +354,8 @@ where
     /// Nothing is recorded of the failure of a batch: only a message that fails by itself is charged a try.
     pub async fn handle_batches_until<H, W>(&self, stop: impl Future<Output = ()>, handler: H) -> Result<()>
     where
-        H: Fn(Vec<Received>, T::Tx) -> W + Sync,
-        W: Future<Output = Result<(), Failure>> + Send,
+        H: Fn(Vec<Received>, T::Tx) -> W,
+        W: Future<Output = Result<(), Failure>>,
     {
         self.check().await?;
         run::run(self, &handler, self.options.batch_max, stop).await

@@ -60,11 +60,20 @@ async fn order<P: Publisher, B: Broker>(publisher: &P, broker: &mut B) {
 /// Every number of every key is there, first in its order; copies may follow.
 async fn check_order<B: Broker>(broker: &B, topic: &str, keys: &[&str], count: usize) {
     let mut next: HashMap<String, usize> = HashMap::new();
+    let mut all: HashMap<String, Vec<usize>> = HashMap::new();
     for message in broker.read().await.expect("the broker can be read") {
         if message.topic() == topic {
-            let next = next.entry(message.ordering_key().unwrap_or_default().to_owned()).or_default();
-            let number = number_of(&message);
-            assert!(number <= *next, "{topic}: number {number} is there before {next}");
+            let key = message.ordering_key().unwrap_or_default().to_owned();
+            all.entry(key).or_default().push(number_of(&message));
+        }
+    }
+    for (key, numbers) in &all {
+        let next = next.entry(key.clone()).or_default();
+        for number in numbers {
+            assert!(
+                number <= next,
+                "{topic}: number {number} of the ordering key `{key}` is there before {next}: {numbers:?}"
+            );
             *next = (*next).max(number + 1);
         }
     }

@@ -51,8 +51,8 @@ enum Tried {
 impl<T, H, W> Batch<'_, T, H>
 where
     T: SqlTransactions,
-    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
-    W: Future<Output = Result<(), Failure>> + Send,
+    H: Fn(Vec<Received>, T::Tx) -> W,
+    W: Future<Output = Result<(), Failure>>,
 {
     /// Tries them, and returns what became of each.
     pub(super) async fn run(&self) -> Vec<End> {

@@ -108,8 +108,8 @@ pub(super) struct Effect<'a, T, H> {
 impl<T, H, W> Effect<'_, T, H>
 where
     T: SqlTransactions,
-    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
-    W: Future<Output = Result<(), Failure>> + Send,
+    H: Fn(Vec<Received>, T::Tx) -> W,
+    W: Future<Output = Result<(), Failure>>,
 {
     /// Tries the message. An error of the database is no fault of the message, and charges no try.
     pub(super) async fn run(&self) -> End {

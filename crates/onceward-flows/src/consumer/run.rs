@@ -1,7 +1,6 @@
 //! A consumer at work: partitions, readers, the queue, effects in flight.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -133,14 +132,13 @@ impl Again {
 
 /// The effects in flight. They make progress only while they are polled, and they hold connections and locks: so nothing
 /// else is awaited without polling them meanwhile, or it could wait for what they hold.
-#[derive(Default)]
-struct InFlight<'a> {
-    /// Each a message, or a batch of them.
-    running: FuturesUnordered<Pin<Box<dyn Future<Output = Vec<Ended>> + Send + 'a>>>,
+struct InFlight<F> {
+    /// Each a message, or a batch of them. Not behind `dyn`: so a consumer can be sent to another thread if its handler can.
+    running: FuturesUnordered<F>,
     ended: VecDeque<Vec<Ended>>,
 }
 
-impl InFlight<'_> {
+impl<F: Future<Output = Vec<Ended>>> InFlight<F> {
     fn len(&self) -> usize {
         self.running.len() + self.ended.len()
     }
@@ -166,10 +164,13 @@ impl InFlight<'_> {
     }
 }
 
-struct Run<'a, T, H> {
+/// A message and its line, or several that go into one transaction.
+type Attempt = Vec<(Arc<str>, Queued)>;
+
+struct Run<'a, T, A, F> {
     consumer: &'a Consumer<T>,
-    flow: &'a str,
-    handler: &'a H,
+    /// Tries what goes into one transaction.
+    attempt: A,
     /// Most messages of one transaction.
     batch_max: usize,
     parts: Parts,
@@ -179,7 +180,7 @@ struct Run<'a, T, H> {
     queue: KeyQueue<Queued>,
     numbers: Numbers,
     next_order_warning: Instant,
-    in_flight: InFlight<'a>,
+    in_flight: InFlight<F>,
     arrivals: mpsc::UnboundedSender<Arrived>,
     retrying: HashSet<String>,
     /// Messages to be marked before they are tried. They go one at a time in this process, so that one that ends it leaves
@@ -199,8 +200,8 @@ pub(super) async fn run<T, H, W>(
 ) -> Result<()>
 where
     T: SqlTransactions,
-    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
-    W: Future<Output = Result<(), Failure>> + Send,
+    H: Fn(Vec<Received>, T::Tx) -> W,
+    W: Future<Output = Result<(), Failure>>,
 {
     let flow = consumer.flow();
     let (tables, lease) = (consumer.database.tables.clone(), consumer.options.lease);
@@ -216,10 +217,20 @@ where
         );
     }
     let (arrivals, mut arrived) = mpsc::unbounded_channel();
+    let flow = &*flow;
+    let attempt = |batch: Attempt| async move {
+        let ends = match &batch[..] {
+            [(_, queued)] => vec![Effect { consumer, flow, handler, item: &queued.item }.run().await],
+            several => {
+                let items: Vec<&Item> = several.iter().map(|(_, queued)| &queued.item).collect();
+                Batch { consumer, flow, handler, items: &items }.run().await
+            }
+        };
+        batch.into_iter().zip(ends).map(|((key, queued), end)| (key, queued, end)).collect()
+    };
     let mut run = Run {
         consumer,
-        flow: &flow,
-        handler,
+        attempt,
         batch_max,
         parts,
         open: HashMap::new(),
@@ -227,7 +238,7 @@ where
         queue: KeyQueue::default(),
         numbers: Numbers::default(),
         next_order_warning: Instant::now(),
-        in_flight: InFlight::default(),
+        in_flight: InFlight { running: FuturesUnordered::new(), ended: VecDeque::new() },
         arrivals,
         retrying: HashSet::new(),
         suspects: VecDeque::new(),
@@ -270,11 +281,11 @@ where
     Ok(())
 }
 
-impl<'a, T, H, W> Run<'a, T, H>
+impl<T, A, F> Run<'_, T, A, F>
 where
     T: SqlTransactions,
-    H: Fn(Vec<Received>, T::Tx) -> W + Sync,
-    W: Future<Output = Result<(), Failure>> + Send + 'a,
+    A: Fn(Attempt) -> F,
+    F: Future<Output = Vec<Ended>>,
 {
     /// Renews the leases when it is time; opens and closes partitions.
     async fn renew(&mut self) {
@@ -473,22 +484,12 @@ where
             if let Some(open) = self.open.get_mut(&part) {
                 open.in_flight += batch.len();
             }
-            let (consumer, flow, handler) = (self.consumer, self.flow, self.handler);
-            self.in_flight.running.push(Box::pin(async move {
-                let ends = match &batch[..] {
-                    [(_, queued)] => vec![Effect { consumer, flow, handler, item: &queued.item }.run().await],
-                    several => {
-                        let items: Vec<&Item> = several.iter().map(|(_, queued)| &queued.item).collect();
-                        Batch { consumer, flow, handler, items: &items }.run().await
-                    }
-                };
-                batch.into_iter().zip(ends).map(|((key, queued), end)| (key, queued, end)).collect()
-            }));
+            self.in_flight.running.push((self.attempt)(batch));
         }
     }
 
     /// What goes into one transaction with a message that was taken: others of its partition.
-    fn batch_of(&mut self, key: Arc<str>, queued: Queued) -> Vec<(Arc<str>, Queued)> {
+    fn batch_of(&mut self, key: Arc<str>, queued: Queued) -> Attempt {
         let Item { part, fence, .. } = queued.item;
         if self.batch_max < 2 || !queued.item.fits_in_batch() {
             return vec![(key, queued)];

@@ -14,7 +14,7 @@ const ANY_FORMAT: &str = "onceward receipts ";
 const UNRELEASED: &str = "onceward receipts 1";
 
 /// Marks the prefix as ours, or refuses it if it belongs to something else. Returns the number of its buckets, which is
-/// that of whoever marked it first.
+/// that of the process which marked it first.
 pub(super) async fn mark(servers: &Servers, key: &str) -> Result<usize> {
     let ours = format!("{FORMAT}{}", servers.buckets_of_new());
     servers.ask(0, cmd("SET").arg(key).arg(ours).arg("NX")).await?;

@@ -9,6 +9,7 @@ use onceward::{Fault, Swap, Swapped, Transactions};
 use super::join::{Cell, SqlTransaction, Value};
 
 /// A transaction that has begun: what became of its claim, and the first row of the caller's statement.
+#[non_exhaustive]
 pub struct Begun<X> {
     /// A handle on the transaction.
     pub tx: X,
@@ -16,6 +17,13 @@ pub struct Begun<X> {
     pub claimed: Swapped,
     /// The first row that the statement gave. It ran after the claim, whatever became of that.
     pub first: Option<Vec<Cell>>,
+}
+
+impl<X> Begun<X> {
+    /// From its parts.
+    pub fn new(tx: X, claimed: Swapped, first: Option<Vec<Cell>>) -> Self {
+        Self { tx, claimed, first }
+    }
 }
 
 impl<X> std::fmt::Debug for Begun<X> {

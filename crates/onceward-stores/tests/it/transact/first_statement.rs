@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// It sees the claim, runs whatever becomes of the claim, and where it fails nothing has begun.
 pub(super) async fn every<B: Bank>(bank: &B, process: &Process<B>) {
-    let claim = put(ask("counted").id, Seen::Absent, State::Held, Some(30));
+    let claim = put(ask("counted").id().clone(), Seen::Absent, State::Held, Some(30));
     let begin = async |statement: &str, claim: &Swap| {
         process.transactions.begin_with(claim, None, PATIENCE, statement, &[]).await
     };
