@@ -102,7 +102,9 @@ fn is_kept_word(facts: &Facts, call: &CallFacts, ran: &Completed, now: Moment) -
         || recorded
         || !lives_on(facts, call.process)
         || facts.settled(&call.id, ran.fence, now.event, |_| true)
-        // A step goes with its parent.
-        || call.id.parent().is_some_and(|parent| facts.erased(&parent, now.event).is_some())
+        // A step goes with its parent, also where its own process was told to forget that one.
+        || call.id.parent().is_some_and(|parent| {
+            facts.erased(&parent, now.event).is_some() || facts.is_to_be_forgotten(&parent, now.event, None)
+        })
         || facts.is_forgotten_elsewhere(&call.id, ran.fence, call.process, now.event)
 }
