@@ -32,7 +32,7 @@ fn a_store_grows_and_is_swept() {
 #[test]
 fn messages_are_compared_where_postgresql_is_installed() {
     match Benchmark::named("messages").unwrap().run(&Scale::tiny()).ending {
-        Ending::Measured(findings) => assert_eq!(findings.rows.len(), 11),
+        Ending::Measured(findings) => assert_eq!(findings.rows.len(), 14),
         Ending::Missing(why) => assert!(why.contains("PostgreSQL"), "{why}"),
         Ending::Failed(why) => panic!("{why}"),
     }

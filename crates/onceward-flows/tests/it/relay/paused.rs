@@ -133,6 +133,10 @@ async fn wakes_up(broker: &Broker) -> Option<u64> {
         while matches!(broker, Broker::Redis(_)) && consumer.counts().duplicates < held as u64 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        // An effect can be seen in the database before its consumer knows of the commit.
+        while consumer.counts().handled < KEYS as u64 * 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         assert_eq!(consumer.counts().handled, KEYS as u64 * 5);
         assert_eq!(consumer.counts().dead, 0);
         duplicates = consumer.counts().duplicates;
