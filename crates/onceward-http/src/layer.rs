@@ -19,7 +19,7 @@ use crate::headers::IDEMPOTENCY_KEY;
 use crate::metrics::Metrics;
 use crate::request_body::BodyReader;
 use crate::request_fields::RequestFields;
-use crate::response_future::{Beside, ResponseFuture};
+use crate::response_future::{RareParts, ResponseFuture};
 use crate::route::{KeyRule, Route};
 
 /// Makes the requests of the service behind it idempotent: a retry with the same `Idempotency-Key` gets the recorded
@@ -146,14 +146,14 @@ where
     fn call(&mut self, request: Request<I>) -> Self::Future {
         let fields = RequestFields::of(request.headers());
         let allowed = self.shared.route.allowed_origins.as_ref();
-        let beside = fields.has(RequestFields::ORIGIN).then(|| Beside::page(&request, allowed));
+        let rare = fields.has(RequestFields::ORIGIN).then(|| RareParts::page(&request, allowed));
         if self.shared.guards(&request, fields) {
-            return self.call_guarded(request, fields, beside);
+            return self.call_guarded(request, fields, rare);
         }
         if self.shared.route.checks_keyless() {
-            return self.call_checked(request, fields, beside);
+            return self.call_checked(request, fields, rare);
         }
-        ResponseFuture::pass(self.inner.call(request), beside)
+        ResponseFuture::pass(self.inner.call(request), rare)
     }
 }
 
@@ -164,7 +164,7 @@ impl<S> OncewardService<S> {
         &mut self,
         request: Request<I>,
         fields: RequestFields,
-        beside: Option<Box<Beside>>,
+        rare: Option<Box<RareParts>>,
     ) -> ResponseFuture<S, I, B>
     where
         S: Service<Request<I>, Response = Response<B>> + Clone,
@@ -172,12 +172,12 @@ impl<S> OncewardService<S> {
     {
         let (in_flight, ids) = match guard::admit(&self.shared, &request, fields) {
             Ok(admitted) => admitted,
-            Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem), beside),
+            Err(problem) => return ResponseFuture::refused(answer::refuse(&self.shared, problem), rare),
         };
         // The service that was polled ready runs the request; the clone must be polled again.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        ResponseFuture::reading(BodyReader::new(in_flight, ready, request, ids), beside)
+        ResponseFuture::reading(BodyReader::new(in_flight, ready, request, ids), rare)
     }
 
     #[inline(never)]
@@ -185,7 +185,7 @@ impl<S> OncewardService<S> {
         &mut self,
         request: Request<I>,
         fields: RequestFields,
-        mut beside: Option<Box<Beside>>,
+        mut rare: Option<Box<RareParts>>,
     ) -> ResponseFuture<S, I, B>
     where
         S: Service<Request<I>, Response = Response<B>>,
@@ -194,10 +194,10 @@ impl<S> OncewardService<S> {
         let from = CallerParts { uri, headers, extensions, fields };
         match guard::admit_keyless(&self.shared, request.method(), from) {
             Ok(permit) => {
-                Beside::add_permit(&mut beside, permit);
-                ResponseFuture::pass(self.inner.call(request), beside)
+                RareParts::add_permit(&mut rare, permit);
+                ResponseFuture::pass(self.inner.call(request), rare)
             }
-            Err(problem) => ResponseFuture::refused(answer::refuse(&self.shared, problem), beside),
+            Err(problem) => ResponseFuture::refused(answer::refuse(&self.shared, problem), rare),
         }
     }
 }

@@ -35,28 +35,28 @@ pin_project_lite::pin_project! {
     {
         #[pin]
         kind: FutureKind<S, I, B>,
-        beside: Option<Box<Beside>>,
+        rare: Option<Box<RareParts>>,
     }
 }
 
 /// What few requests have. In one box, because the future of every request is copied on its way to a task.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct RareParts {
     page: Option<Page>,
     /// Of a request that is passed on, where its route sheds load.
     permit: Option<ShedPermit>,
 }
 
-impl Beside {
+impl RareParts {
     /// Of a request that a page has sent.
     pub(crate) fn page<I>(request: &Request<I>, allowed: Option<&AllowedOrigins>) -> Box<Self> {
         Box::new(Self { page: Some(Page::of(request, allowed)), permit: None })
     }
 
     /// Adds the permit of a request that is passed on, if it has one.
-    pub(crate) fn add_permit(beside: &mut Option<Box<Self>>, permit: Option<ShedPermit>) {
+    pub(crate) fn add_permit(rare: &mut Option<Box<Self>>, permit: Option<ShedPermit>) {
         if permit.is_some() {
-            beside.get_or_insert_default().permit = permit;
+            rare.get_or_insert_default().permit = permit;
         }
     }
 
@@ -114,16 +114,16 @@ impl<S, I, B> ResponseFuture<S, I, B>
 where
     S: Service<Request<I>>,
 {
-    pub(crate) fn pass(future: S::Future, beside: Option<Box<Beside>>) -> Self {
-        Self { kind: FutureKind::Pass { future }, beside }
+    pub(crate) fn pass(future: S::Future, rare: Option<Box<RareParts>>) -> Self {
+        Self { kind: FutureKind::Pass { future }, rare }
     }
 
-    pub(crate) fn refused(response: Response<ResponseBody<B>>, beside: Option<Box<Beside>>) -> Self {
-        Self { kind: FutureKind::Refused { response: Some(response) }, beside }
+    pub(crate) fn refused(response: Response<ResponseBody<B>>, rare: Option<Box<RareParts>>) -> Self {
+        Self { kind: FutureKind::Refused { response: Some(response) }, rare }
     }
 
-    pub(crate) fn reading(reading: BodyReader<S, I>, beside: Option<Box<Beside>>) -> Self {
-        Self { kind: FutureKind::Reading { reading }, beside }
+    pub(crate) fn reading(reading: BodyReader<S, I>, rare: Option<Box<RareParts>>) -> Self {
+        Self { kind: FutureKind::Reading { reading }, rare }
     }
 }
 
@@ -161,13 +161,13 @@ where
         let Projected::Pass { future } = this.kind.project() else { unreachable!("only what is passed on") };
         // A response is large: it is changed where it is, and moved once.
         let mut served = ready!(future.poll(cx));
-        if let (Ok(response), None) = (&mut served, &this.beside) {
+        if let (Ok(response), None) = (&mut served, &this.rare) {
             // A service may replay by itself.
             cors::forget_other_origin(response.headers_mut(), None);
         }
         let served = served.map(|response| response.map(ResponseBody::inner));
-        Poll::Ready(match this.beside {
-            Some(beside) => served.map(|response| beside.answered(response)),
+        Poll::Ready(match this.rare {
+            Some(rare) => served.map(|response| rare.answered(response)),
             None => served,
         })
     }
@@ -190,15 +190,15 @@ where
             match guard::begin(waiting, read) {
                 Begun::Answered(answer) => break Ok(answer),
                 Begun::Passed(future, permit) => {
-                    Beside::add_permit(this.beside, permit);
+                    RareParts::add_permit(this.rare, permit);
                     kind.set(FutureKind::Pass { future });
                 }
                 Begun::Running(running) => kind.set(FutureKind::Running { running }),
             }
         };
         if let Ok(response) = &mut answer {
-            match this.beside {
-                Some(beside) => return Poll::Ready(answer.map(|response| beside.complete(response))),
+            match this.rare {
+                Some(rare) => return Poll::Ready(answer.map(|response| rare.complete(response))),
                 None => cors::forget_other_origin(response.headers_mut(), None),
             }
         }
