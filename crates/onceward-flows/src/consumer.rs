@@ -15,8 +15,11 @@ mod admission;
 mod batch;
 mod effect;
 pub(crate) mod failure;
+mod in_flight;
 mod numbers;
+mod open_part;
 pub(crate) mod progress;
+mod reading;
 mod run;
 
 use std::sync::Arc;

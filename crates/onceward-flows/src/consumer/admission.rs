@@ -1,5 +1,5 @@
-//! Transactions of one try, whose beginning also asks whether the try may go on: the fence, and what is recorded of its
-//! messages. Receipt and question are sent in one round trip where the driver can.
+//! Transactions of one try, which also look at their beginning whether the try may go on: the fence, and what is recorded of
+//! its messages. Receipt and look are sent in one round trip where the driver can.
 
 use std::error::Error as StdError;
 use std::sync::Mutex;
@@ -10,32 +10,27 @@ use onceward_stores::sql::{Begun, Cell, SqlTransactions, Value};
 
 use crate::statements::Statement;
 
-/// Transactions that begin with a receipt and a question.
-pub(super) struct WithQuestion<'a, T> {
+/// Transactions that begin with a receipt and the statement that admits it.
+pub(super) struct AdmittingTransactions<'a, T> {
     transactions: &'a T,
     statement: &'static str,
     values: Vec<Value<'a>>,
-    /// Of the transaction that has begun last.
-    answer: Mutex<Option<Vec<Cell>>>,
+    /// The row of the transaction that has begun last.
+    admitted: Mutex<Option<Vec<Cell>>>,
 }
 
-impl<'a, T> WithQuestion<'a, T> {
-    pub(super) fn new(transactions: &'a T, question: &Statement, values: &[Value<'a>]) -> Self {
-        Self {
-            transactions,
-            statement: question.text,
-            values: question.values(values),
-            answer: Mutex::new(None),
-        }
+impl<'a, T> AdmittingTransactions<'a, T> {
+    pub(super) fn new(transactions: &'a T, admit: &Statement, values: &[Value<'a>]) -> Self {
+        Self { transactions, statement: admit.text, values: admit.values(values), admitted: Mutex::new(None) }
     }
 
-    /// Takes the answer in the current transaction: a row, if there is one.
-    pub(super) fn take_answer(&self) -> Option<Vec<Cell>> {
-        self.answer.lock().expect("no panic inside").take()
+    /// Takes the row that the current transaction was given, if there is one.
+    pub(super) fn take_admitted(&self) -> Option<Vec<Cell>> {
+        self.admitted.lock().expect("no panic inside").take()
     }
 }
 
-impl<T: SqlTransactions> Transactions for WithQuestion<'_, T> {
+impl<T: SqlTransactions> Transactions for AdmittingTransactions<'_, T> {
     type Tx = T::Tx;
 
     async fn begin<'a>(
@@ -46,7 +41,7 @@ impl<T: SqlTransactions> Transactions for WithQuestion<'_, T> {
     ) -> Result<(T::Tx, Swapped), Fault> {
         let begin = self.transactions.begin_with(claim, retention, patience, self.statement, &self.values);
         let Begun { tx, claimed, first, .. } = begin.await?;
-        *self.answer.lock().expect("no panic inside") = first;
+        *self.admitted.lock().expect("no panic inside") = first;
         Ok((tx, claimed))
     }
 

@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 use onceward::{Answer, Ask, Error, ErrorKind, Lease, Outcome, Result, Stopped};
 use onceward_stores::sql::{Cell, SqlTransactions, Value};
 
-use super::admission::WithQuestion;
+use super::admission::AdmittingTransactions;
 use super::effect::{Cause, End, Item};
 use super::{BATCH_MESSAGES_MAX, Consumer, Failure, Received};
 
@@ -137,11 +137,11 @@ where
             Value::Text(&plain),
             Value::Text(&hex),
         ];
-        let transactions = WithQuestion::new(&database.transactions, &statements.admit_all, &values);
+        let transactions = AdmittingTransactions::new(&database.transactions, &statements.admit_all, &values);
         // Of the last execution: after a deadlock there is another one.
         let worked = Mutex::new(Err(Stop::LeaveOut(Vec::new())));
         let work = async |_: Lease, tx: T::Tx| {
-            let result = self.work(left, &asks, tx, transactions.take_answer()).await;
+            let result = self.work(left, &asks, tx, transactions.take_admitted()).await;
             let stopped = match &result {
                 Ok(_) => Ok(()),
                 // The error itself, so that a deadlock is recognised and repeated.

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use onceward::{Answer, Error, ErrorKind, Id, Lease, Outcome, Refusal, Result, State, Stopped};
 use onceward_stores::sql::{Cell, SqlTransaction, SqlTransactions, Value};
 
-use super::admission::WithQuestion;
+use super::admission::AdmittingTransactions;
 use super::failure::{AfterFailure, after_failure};
 use super::{Consumer, ConsumerDatabase, Failure, OnDead, Received};
 use crate::dead_letters::DeadLetterFilter;
@@ -157,8 +157,8 @@ where
             Value::Text(self.item.message.ordering_key().unwrap_or_default()),
             Value::Text(self.item.message.id()),
         ];
-        let transactions = WithQuestion::new(transactions, &tables.statements().admit, &values);
-        let work = async |_: Lease, tx: T::Tx| match self.work(tx, transactions.take_answer()).await {
+        let transactions = AdmittingTransactions::new(transactions, &tables.statements().admit, &values);
+        let work = async |_: Lease, tx: T::Tx| match self.work(tx, transactions.take_admitted()).await {
             Ok(()) => Ok(()),
             Err(Interrupted::Database(error)) => Err(Stopped::from(error)),
             Err(Interrupted::Stop(why)) => {

@@ -1,40 +1,35 @@
-//! A consumer at work: partitions, readers, the queue, effects in flight.
+//! A consumer at work: partitions come and go, messages arrive, effects begin and end.
+
+mod ended;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use onceward::Result;
 use onceward_stores::sql::SqlTransactions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::effect::{Effect, End, Item, Origin};
+use super::in_flight::InFlight;
 use super::numbers::Numbers;
+use super::open_part::OpenPart;
 use super::progress::Progress;
+use super::reading::{Arrived, Reading};
 use super::{Consumer, Failure, Received};
 use crate::key_queue::KeyQueue;
-use crate::lane::lane_of;
 use crate::parts::{GainedPart, Parts};
-use crate::source::{Delivery, HandledMessage, Source};
+use crate::source::HandledMessage;
 
 /// Dead letters that are taken up at a time.
 const RETRIES_MAX: i64 = 200;
 /// Counts of tries are swept this often.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
-/// A partition in which nothing has come for this long has nothing left that was in flight when its owner ended.
-const QUIET: Duration = Duration::from_secs(1);
 /// What the source was not told is told again after this.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
-/// That the order was lost is said at most this often; a broker that does so does it many times.
-const ORDER_WARNING_EVERY: Duration = Duration::from_secs(60);
-/// A source that cannot be read is tried again after this.
-const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
 /// A message, and what it occupies until it is handled.
 struct Queued {
@@ -46,128 +41,12 @@ struct Queued {
     failures: u32,
 }
 
-/// From a reader: the fence tells a message of a partition that was lost and gained again meanwhile.
-struct Arrived {
-    part: u32,
-    fence: i64,
-    delivery: Delivery,
-    permit: OwnedSemaphorePermit,
-}
-
-/// A partition that this process works on.
-struct OpenPart {
-    fence: i64,
-    reader: JoinHandle<()>,
-    permits: Arc<Semaphore>,
-    progress: Progress,
-    handled: Vec<HandledMessage>,
-    in_flight: usize,
-    /// Messages that may have been in flight when the previous owner ended without warning.
-    suspects_left: usize,
-    /// The last time that something came or ended.
-    last_event: Instant,
-    /// Whether the source is being read, and has no error.
-    is_read: Arc<AtomicBool>,
-    /// Whether dead letters were looked for.
-    has_retries_read: bool,
-    /// Dead letters that are being retried.
-    retries: usize,
-}
-
-impl OpenPart {
-    /// When everything that may have been in flight is handled; nothing there: not yet.
-    fn quiet_at(&self) -> Option<Instant> {
-        let is_idle = self.suspects_left > 0
-            && self.progress.is_idle()
-            && self.retries == 0
-            && self.has_retries_read
-            && self.is_read.load(Ordering::Relaxed);
-        is_idle.then(|| self.last_event + QUIET)
-    }
-
-    fn clear_suspicion(&mut self, messages_max: usize) {
-        self.suspects_left = 0;
-        self.permits.add_permits(messages_max - 1);
-    }
-}
-
-impl Drop for OpenPart {
-    fn drop(&mut self) {
-        self.reader.abort();
-    }
-}
-
 type Ended = (Arc<str>, Queued, End);
-
-/// The messages of one ordering key that were in one transaction.
-struct EndedLine {
-    key: Arc<str>,
-    /// To be tried again, in their order.
-    back: Vec<Queued>,
-    until: Option<Instant>,
-    /// To be tried again behind later ones.
-    aside: Option<(Queued, Instant)>,
-    is_retry: bool,
-}
-
-/// When a message is tried again.
-#[derive(Clone, Copy)]
-enum Again {
-    /// As the next one of its key.
-    Next,
-    /// As the next one of its key, at this time.
-    At(Instant),
-    /// At this time; later ones of its key may go ahead.
-    Behind(Instant),
-}
-
-impl Again {
-    fn at(self) -> Option<Instant> {
-        match self {
-            Self::Next => None,
-            Self::At(until) | Self::Behind(until) => Some(until),
-        }
-    }
-}
-
-/// The effects in flight. They make progress only while they are polled, and they hold connections and locks: so nothing
-/// else is awaited without polling them meanwhile, or it could wait for what they hold.
-struct InFlight<F> {
-    /// Each a message, or a batch of them. Not behind `dyn`: so a consumer can be sent to another thread if its handler can.
-    running: FuturesUnordered<F>,
-    ended: VecDeque<Vec<Ended>>,
-}
-
-impl<F: Future<Output = Vec<Ended>>> InFlight<F> {
-    fn len(&self) -> usize {
-        self.running.len() + self.ended.len()
-    }
-
-    /// The next one that has ended; none if nothing is in flight.
-    async fn next(&mut self) -> Option<Vec<Ended>> {
-        match self.ended.pop_front() {
-            Some(ended) => Some(ended),
-            None => self.running.next().await,
-        }
-    }
-
-    /// Awaits something else, and polls the effects meanwhile.
-    async fn beside<T>(&mut self, other: impl Future<Output = T>) -> T {
-        tokio::pin!(other);
-        loop {
-            tokio::select! {
-                biased;
-                output = &mut other => return output,
-                Some(ended) = self.running.next() => self.ended.push_back(ended),
-            }
-        }
-    }
-}
 
 /// A message and its line, or several that go into one transaction.
 type Attempt = Vec<(Arc<str>, Queued)>;
 
-struct Run<'a, T, A, F> {
+struct Run<'a, T, A, F: Future> {
     consumer: &'a Consumer<T>,
     /// Tries what goes into one transaction.
     attempt: A,
@@ -238,7 +117,7 @@ where
         queue: KeyQueue::default(),
         numbers: Numbers::default(),
         next_order_warning: Instant::now(),
-        in_flight: InFlight { running: FuturesUnordered::new(), ended: VecDeque::new() },
+        in_flight: InFlight::new(),
         arrivals,
         retrying: HashSet::new(),
         suspects: VecDeque::new(),
@@ -484,7 +363,7 @@ where
             if let Some(open) = self.open.get_mut(&part) {
                 open.in_flight += batch.len();
             }
-            self.in_flight.running.push((self.attempt)(batch));
+            self.in_flight.push((self.attempt)(batch));
         }
     }
 
@@ -499,138 +378,6 @@ where
         };
         let more = self.queue.take_more(&key, self.batch_max - 1, fits);
         std::iter::once((key, queued)).chain(more).collect()
-    }
-
-    /// What was in one transaction has ended: each of it, and then the lines that it came from.
-    fn ended(&mut self, batch: Vec<Ended>) {
-        let mut lines: Vec<EndedLine> = Vec::new();
-        for (key, queued, end) in batch {
-            let at = lines.iter().position(|line| line.key == key).unwrap_or_else(|| {
-                let is_retry = matches!(queued.item.origin, Origin::DeadLetter { .. });
-                lines.push(EndedLine { key, back: Vec::new(), until: None, aside: None, is_retry });
-                lines.len() - 1
-            });
-            match self.message_ended(queued, &end) {
-                // Only one that was tried alone.
-                Some((queued, Again::Behind(until))) => lines[at].aside = Some((queued, until)),
-                Some((queued, again)) => {
-                    lines[at].back.push(queued);
-                    lines[at].until = lines[at].until.or(again.at());
-                }
-                None => {}
-            }
-        }
-        for EndedLine { key, back, until, aside, is_retry } in lines {
-            if let Some((queued, until)) = aside {
-                self.queue.set_aside(&key, queued, until);
-            } else if !back.is_empty() {
-                self.queue.put_back(&key, back, until);
-            } else if self.queue.done(&key) && is_retry {
-                // Its successors, or an arrival that was appended meanwhile.
-                self.next_retry_poll = Instant::now();
-            }
-        }
-    }
-
-    /// Counts it. Returns it if it is to be tried again, and when.
-    fn message_ended(&mut self, mut queued: Queued, end: &End) -> Option<(Queued, Again)> {
-        let counters = &self.consumer.counters;
-        self.is_marking &= !queued.item.marks();
-        let Item { part, fence, .. } = queued.item;
-        let is_ours = |open: &&mut OpenPart| open.fence == fence;
-        let is_leaving = self.leaving.get(&part).is_some_and(|open| open.fence == fence);
-        let open = if is_leaving { self.leaving.get_mut(&part) } else { self.open.get_mut(&part) };
-        let mut open = open.filter(is_ours);
-        if let Some(open) = &mut open {
-            open.in_flight -= 1;
-            open.last_event = Instant::now();
-        }
-        let count = match end {
-            End::Handled => Some(&counters.handled),
-            End::Duplicate => Some(&counters.duplicates),
-            End::Dead => Some(&counters.dead),
-            End::Parked => Some(&counters.parked),
-            End::FencedOff => Some(&counters.fenced_off),
-            End::TryAgain { .. } | End::Early { .. } | End::SetBehind => Some(&counters.failed),
-            End::Alone => None,
-        };
-        if let Some(count) = count {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        let again = match end {
-            End::Alone => Some(Again::Next),
-            End::TryAgain { tries, error } | End::Early { tries, error } => {
-                let (id, tries) = (queued.item.message.id(), *tries);
-                tracing::warn!(
-                    consumer = &*self.consumer.name,
-                    id,
-                    tries,
-                    error,
-                    "a message was not handled, trying again"
-                );
-                queued.item.tries = tries;
-                queued.failures += 1;
-                let backoff = self.consumer.options.backoff;
-                let pause = backoff.min.saturating_mul(1 << (queued.failures - 1).min(20)).min(backoff.max);
-                let until = Instant::now() + pause;
-                Some(if matches!(end, End::Early { .. }) { Again::Behind(until) } else { Again::At(until) })
-            }
-            _ => None,
-        };
-        if let Some(again) = again {
-            queued.item.was_begun = true;
-            if let Some(open) = open.filter(|_| !is_leaving) {
-                // Where messages are taken one at a time, what it needs must be read while it waits.
-                if matches!(again, Again::Behind(_))
-                    && open.suspects_left > 0
-                    && open.progress.open() <= self.consumer.options.partition_messages_max
-                {
-                    queued.permit = None;
-                }
-                return Some((queued, again));
-            }
-            self.retrying.remove(queued.item.message.id());
-            return None;
-        }
-        if let (Some(newer), End::Handled | End::Dead | End::Parked) = (queued.newer, end) {
-            counters.out_of_order.fetch_add(1, Ordering::Relaxed);
-            if self.next_order_warning <= Instant::now() {
-                self.next_order_warning = Instant::now() + ORDER_WARNING_EVERY;
-                tracing::warn!(
-                    consumer = &*self.consumer.name,
-                    id = queued.item.message.id(),
-                    ordering_key = queued.item.message.ordering_key(),
-                    newer,
-                    "a message came for the first time behind a newer one of its ordering key: the order was lost before \
-                     the consumer (further ones are counted)"
-                );
-            }
-        }
-        match queued.item.origin {
-            Origin::DeadLetter { .. } => {
-                self.retrying.remove(queued.item.message.id());
-                if *end == End::Handled {
-                    counters.retried.fetch_add(1, Ordering::Relaxed);
-                }
-                if let Some(open) = open {
-                    open.retries -= 1;
-                }
-            }
-            Origin::Source { position } if *end != End::FencedOff => {
-                let open = open?;
-                open.progress.handled(position);
-                open.handled.push(HandledMessage { lane: lane_of(&queued.item.message), position });
-                if queued.item.is_suspect && *end != End::Duplicate && open.suspects_left > 0 {
-                    open.suspects_left -= 1;
-                    if open.suspects_left == 0 {
-                        open.clear_suspicion(self.consumer.options.partition_messages_max);
-                    }
-                }
-            }
-            Origin::Source { .. } => {}
-        }
-        drop(queued.permit);
-        None
     }
 
     /// After an unclean end, whatever was in flight is behind us where nothing comes any more.
@@ -714,45 +461,5 @@ fn key_of(item: &Item) -> String {
     match item.message.ordering_key() {
         Some(key) => format!("{line}:key:{key}"),
         None => format!("{line}:id:{}", item.message.id()),
-    }
-}
-
-/// Reads a partition in a task of its own.
-struct Reading {
-    source: Arc<dyn Source>,
-    part: u32,
-    fence: i64,
-    permits: Arc<Semaphore>,
-    arrivals: mpsc::UnboundedSender<Arrived>,
-    is_read: Arc<AtomicBool>,
-}
-
-impl Reading {
-    async fn read(self, mut position: i64) {
-        loop {
-            if let Err(error) = self.read_on(&mut position).await {
-                let part = self.part;
-                self.is_read.store(false, Ordering::Relaxed);
-                tracing::warn!(part, %error, "a partition cannot be read, trying again");
-            }
-            if self.arrivals.is_closed() {
-                return;
-            }
-            tokio::time::sleep(REOPEN_PAUSE).await;
-        }
-    }
-
-    async fn read_on(&self, position: &mut i64) -> Result<()> {
-        let mut reader = self.source.open(self.part, *position).await?;
-        self.is_read.store(true, Ordering::Relaxed);
-        loop {
-            let Ok(permit) = self.permits.clone().acquire_owned().await else { return Ok(()) };
-            let delivery = reader.next().await?;
-            *position = delivery.position;
-            let arrived = Arrived { part: self.part, fence: self.fence, delivery, permit };
-            if self.arrivals.send(arrived).is_err() {
-                return Ok(());
-            }
-        }
     }
 }
