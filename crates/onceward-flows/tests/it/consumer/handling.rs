@@ -35,6 +35,21 @@ async fn without_a_broker_every_message_has_one_effect_in_order() {
     .await;
 }
 
+/// The runtime moves its future between threads, which takes that it is `Send` where its handler is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_can_be_spawned() {
+    let Some(stock) = Stock::fresh().await else { return };
+    let consumer = stock.consumer();
+    stock.commit((0..10).map(|n| order("a", n))).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let handler = async |received: Received, tx: PostgresTx| note(&received, &tx).await;
+    let handling =
+        tokio::spawn(async move { consumer.handle_until(async { drop(stopped.await) }, handler).await });
+    stock.until_effects("a", "0 1 2 3 4 5 6 7 8 9").await;
+    stop.send(()).unwrap();
+    handling.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn from_nats_a_replay_of_everything_has_no_second_effect() {
     locally(async {
